@@ -20,7 +20,7 @@ use std::env;
 use std::pin::pin;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use lockkeeper::{Claims, FencedGuard, LockClient, LockOptions};
+use lockkeeper::{Claims, FencingToken, LockClient, LockGuard, LockOptions};
 use redis::aio::MultiplexedConnection as Redis;
 use redis::{AsyncCommands, AsyncConnectionConfig};
 use tokio::process::{Child, Command};
@@ -116,7 +116,7 @@ impl Worker {
     }
 
     /// Claims the first job that is due and that nobody else does.
-    async fn claim(&self) -> Result<Option<(u64, FencedGuard)>> {
+    async fn claim(&self) -> Result<Option<(u64, LockGuard<FencingToken>)>> {
         let mut redis = self.redis.clone();
         loop {
             let due: Vec<u64> = redis.zrangebyscore_limit(OPEN, "-inf", now()?, 0, MOST_JOBS).await?;
@@ -133,7 +133,7 @@ impl Worker {
     }
 
     /// Does the job, and records its result or its failure while it is claimed.
-    async fn finish(&self, job: u64, claim: FencedGuard) -> Result<()> {
+    async fn finish(&self, job: u64, claim: LockGuard<FencingToken>) -> Result<()> {
         let mut redis = self.redis.clone();
         let work = async {
             match self.do_job(job).await? {

@@ -54,8 +54,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // A call that needs several permits, such as a bulk request that counts as two: all or none.
     let limit = clients[0].semaphore("sem:example:api", 3);
     let bulk = limit.acquire_many(2).await?;
-    println!("{} of 3 permits are left beside a bulk request", limit.available().await?);
-    bulk.release().await?;
+    println!("{} of 3 permits are left beside a bulk request", limit.available_permits().await?);
+    bulk.unlock().await?;
 
     // The number of permits stays on the server. A service would leave it there.
     limit.delete().await?;

@@ -40,7 +40,7 @@ const READER: &str = "reader";
 type Tally = (usize, usize);
 
 /// The lock of the cache. `None`: a run without locks.
-type Lock = Option<ReadWriteLock>;
+type Lock = Option<ReadWriteLock<'static>>;
 
 #[tokio::main]
 async fn main() -> Result<()> {

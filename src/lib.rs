@@ -29,17 +29,12 @@ pub use diagnosis::info::{
     Holder, HolderIdentity, ListedLock, LockInfo, LockKind, LockList, RemainingLease, ServerInfo,
 };
 pub use diagnosis::waits::{ChainLink, ClientWait, RecentWait, WaitChain, WaitOutcome};
-pub use locks::guard::{FencedGuard, HoldWatch, LockGuard};
+pub use locks::guard::{HoldWatch, LockGuard};
 pub use locks::{
-    Announcements, BaseLock, Claims, FairLock, FencedLock, Lock, Member, MultiLock, Permit, PermitHolder,
-    PermitId, RLock, ReadLock, ReadWriteLock, RedLock, Semaphore, WriteLock,
+    BaseLock, Claims, FairLock, FencedLock, Member, MultiLock, PermitHolder, PermitId, RLock, ReadLock,
+    ReadWriteLock, RedLock, Semaphore, WriteLock,
 };
 pub use store::Source;
-
-/// The kinds of locks: the type parameter of [`Lock`].
-pub mod kind {
-    pub use crate::locks::{All, Fair, Fenced, Kind, Majority, Read, Reentrant, Sides, Write};
-}
 
 /// The deadpool-redis that this crate uses, so that your `Pool` has the right type. Its module `redis` is redis-rs.
 #[cfg(feature = "deadpool-redis")]

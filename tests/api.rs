@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use crate::support::events::Events;
 use crate::support::{Faults, MS, ReservedPort, SECOND, Scene, connect, eventually, fixed, patient, soon};
-use lockkeeper::kind::Reentrant;
 use lockkeeper::leader::{Candidate, LeaderWatch, Leadership, StepDown};
 use lockkeeper::{
-    BaseLock, ConfigError, Error, FairLock, FencedLock, HoldWatch, Lock, LockClient, LockConfig, LockGuard,
-    LockInfo, LockOptions, Member, MultiLock, Owner, RLock, ReadLock, ReadWriteLock, RedLock, Result, Source,
-    WriteLock,
+    BaseLock, ConfigError, Error, FairLock, FencedLock, FencingToken, HoldWatch, LockClient, LockConfig,
+    LockGuard, LockInfo, LockOptions, Member, MultiLock, Owner, PermitId, RLock, ReadLock, ReadWriteLock,
+    RedLock, Result, Source, WriteLock,
 };
 use tokio::task::JoinSet;
 
@@ -26,13 +25,15 @@ fn types_can_be_sent_shared_and_kept() {
     is_all::<ConfigError>();
     is_all::<HoldWatch>();
     is_all::<LockGuard>();
+    is_all::<LockGuard<FencingToken>>();
+    is_all::<LockGuard<PermitId>>();
     is_all::<Owner>();
-    is_all::<RLock>();
-    is_all::<FairLock>();
-    is_all::<FencedLock>();
-    is_all::<ReadLock>();
-    is_all::<WriteLock>();
-    is_all::<ReadWriteLock>();
+    is_all::<RLock<'static>>();
+    is_all::<FairLock<'static>>();
+    is_all::<FencedLock<'static>>();
+    is_all::<ReadLock<'static>>();
+    is_all::<WriteLock<'static>>();
+    is_all::<ReadWriteLock<'static>>();
     is_all::<MultiLock>();
     is_all::<RedLock>();
     is_all::<Member>();
@@ -43,12 +44,17 @@ fn types_can_be_sent_shared_and_kept() {
     is_all::<StepDown>();
     is_all::<Leadership>();
     is_all::<LeaderWatch>();
-    is_send_and_sync::<Lock<'_, Reentrant>>();
+    is_send_and_sync::<RLock<'_>>();
 }
 
 /// Is never run. It only has to compile.
 #[allow(unused)]
-async fn futures_can_be_sent(locks: LockClient, mut lock: RLock, mut owner: Owner, guard: LockGuard) {
+async fn futures_can_be_sent(
+    locks: LockClient,
+    mut lock: RLock<'static>,
+    mut owner: Owner,
+    guard: LockGuard,
+) {
     is_send(&LockClient::connect("redis://127.0.0.1/"));
     is_send(&locks.inspect("a"));
     is_send(&locks.list("*"));
@@ -76,7 +82,7 @@ async fn futures_can_be_sent(locks: LockClient, mut lock: RLock, mut owner: Owne
     tokio::spawn(generic(both));
     is_send(&guard.extend(SECOND));
     is_send(&guard.run(async {}));
-    tokio::spawn(guard.lost());
+    tokio::spawn(guard.ended());
     tokio::spawn(guard.unlock());
     tokio::spawn(generic(lock));
 }
@@ -86,6 +92,60 @@ async fn generic<L: BaseLock + 'static>(mut lock: L) -> Result<()> {
     let guard = lock.lock().await?;
     assert!(lock.is_held() && lock.is_locked().await?);
     guard.unlock().await
+}
+
+/// A function names one type for owned and lent handles.
+#[tokio::test]
+async fn a_function_takes_owned_and_lent_handles() {
+    async fn rlock(lock: &mut RLock<'_>) {
+        lock.lock().await.unwrap().unlock().await.unwrap();
+    }
+    async fn fair(lock: &mut FairLock<'_>) {
+        lock.lock().await.unwrap().unlock().await.unwrap();
+    }
+    async fn fenced(lock: &mut FencedLock<'_>) {
+        let guard: LockGuard<FencingToken> = lock.lock().await.unwrap();
+        guard.unlock().await.unwrap();
+    }
+    async fn read_write(lock: &mut ReadWriteLock<'_>) {
+        lock.read().run(async {}).await.unwrap();
+        lock.write().run(async {}).await.unwrap();
+    }
+    async fn sides(mut read: ReadLock<'_>, mut write: WriteLock<'_>) {
+        read.run(async {}).await.unwrap();
+        write.run(async {}).await.unwrap();
+    }
+    async fn any(lock: &mut impl BaseLock) {
+        lock.run(async {}).await.unwrap();
+    }
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let mut me = locks.owner();
+    rlock(&mut locks.rlock("a")).await;
+    rlock(&mut me.rlock("a")).await;
+    fair(&mut locks.fair_lock("b")).await;
+    fair(&mut me.fair_lock("b")).await;
+    fenced(&mut locks.fenced_lock("c")).await;
+    fenced(&mut me.fenced_lock("c")).await;
+    read_write(&mut locks.read_write_lock("d")).await;
+    read_write(&mut me.read_write_lock("d")).await;
+    sides(locks.read_write_lock("d").into_read(), locks.read_write_lock("d").into_write()).await;
+    let read = me.read_write_lock("d").into_read();
+    sides(read, locks.read_write_lock("d").into_write()).await;
+    any(&mut locks.rlock("a")).await;
+    any(&mut me.rlock("a")).await;
+    any(&mut MultiLock::new([locks.rlock("a"), locks.rlock("e")]).unwrap()).await;
+    drop((me, locks));
+    scene.server.run::<()>(&["DEL", "redisson_lock_token:{c}"]);
+    scene.end().await;
+}
+
+/// A guard has no more than its hold, except for its token or its id.
+#[test]
+fn a_guard_is_as_large_as_its_hold() {
+    let with = size_of::<LockGuard<FencingToken>>() - size_of::<LockGuard>();
+    assert_eq!(with, size_of::<FencingToken>());
+    assert_eq!(size_of::<LockGuard<PermitId>>() - size_of::<LockGuard>(), size_of::<PermitId>());
 }
 
 #[tokio::test]
@@ -168,7 +228,7 @@ async fn a_holder_can_be_recognised() {
     for guard in [
         locks.rlock("rlock").lock().await.unwrap(),
         locks.fair_lock("fair").lock().await.unwrap(),
-        locks.fenced_lock("fenced").lock().await.unwrap().into(),
+        locks.fenced_lock("fenced").lock().await.unwrap().into_plain(),
         locks.read_write_lock("read").read().lock().await.unwrap(),
         locks.read_write_lock("write").write().lock().await.unwrap(),
     ] {
@@ -226,13 +286,13 @@ async fn background_failures_are_events() {
 
     let guard = locks.rlock("renewed").lock().await.unwrap();
     scene.server.run::<()>(&["DEL", "renewed"]);
-    soon(guard.lost()).await;
+    soon(guard.ended()).await.unwrap_err();
     events.tell_lost("renewed", "the server does not have it any more").await;
     drop(guard);
 
     let guard = locks.rlock("silent").lock().await.unwrap();
     proxy.set(Faults::black_hole());
-    soon(guard.lost()).await;
+    soon(guard.ended()).await.unwrap_err();
     events.tell("leases were not renewed").await;
     events.tell("replacing a connection").await;
     events.tell_lost("silent", "its lease was not renewed in time").await;

@@ -7,7 +7,8 @@ use crate::support::fixture::{Fixture, for_each_lock};
 use crate::support::{
     MS, Proxy, ReservedPort, SECOND, Scene, Server, connect, eventually, patient, soon, timed,
 };
-use lockkeeper::{BaseLock, Error, LockClient, LockConfig};
+use lockkeeper::leader::{Candidate, LeaderWatch};
+use lockkeeper::{BaseLock, Error, LockClient, LockConfig, MultiLock, RedLock, Result};
 
 #[tokio::test]
 async fn names_that_cannot_be_used() {
@@ -32,6 +33,82 @@ async fn names_that_cannot_be_used() {
         locks.rlock(name).lock().await.unwrap().unlock().await.unwrap();
     }
     drop((lock, locks));
+    scene.end().await;
+}
+
+/// One rule for all handles: making one never fails and asks no server. A name or a number of permits that cannot be used is the error of each
+/// call that would ask the server, and nothing is sent.
+#[tokio::test]
+async fn an_unusable_name_is_the_error_of_each_call_of_each_handle() {
+    #[track_caller]
+    fn are_refused(handle: &str, results: impl IntoIterator<Item = Result<()>>) {
+        for (call, result) in results.into_iter().enumerate() {
+            assert!(matches!(result, Err(Error::InvalidName { .. })), "{handle}, call {call}: {result:?}");
+        }
+    }
+    async fn lock(mut lock: impl BaseLock, handle: &str) {
+        let results = [
+            lock.lock().await.map(drop),
+            lock.try_lock().await.map(drop),
+            lock.try_lock_for(SECOND).await.map(drop),
+            lock.run(async {}).await,
+            lock.try_run(async {}).await.map(drop),
+            lock.try_run_for(SECOND, async {}).await.map(drop),
+            lock.check().await,
+            lock.is_locked().await.map(drop),
+            lock.remaining_lease().await.map(drop),
+            lock.force_unlock().await.map(drop),
+        ];
+        are_refused(handle, results);
+        assert_eq!((lock.name(), lock.is_held(), lock.hold_count()), ("", false, 0), "{handle}");
+    }
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let mut me = locks.owner();
+    let before = scene.server.calls("evalsha");
+    lock(locks.rlock(""), "rlock").await;
+    lock(locks.fair_lock(""), "fair").await;
+    lock(locks.fenced_lock(""), "fenced").await;
+    lock(locks.read_write_lock("").into_read(), "read").await;
+    lock(locks.read_write_lock("").into_write(), "write").await;
+    lock(MultiLock::new([locks.rlock("")]).unwrap(), "multi").await;
+    lock(RedLock::new([locks.rlock("")]).unwrap(), "red").await;
+    lock(me.rlock(""), "lent").await;
+    are_refused("fenced", [locks.fenced_lock("").run_with_token(async |_| ()).await]);
+
+    let semaphore = locks.semaphore("", 1);
+    let results = [
+        semaphore.acquire().await.map(drop),
+        semaphore.try_acquire().await.map(drop),
+        semaphore.try_acquire_for(SECOND).await.map(drop),
+        semaphore.run(async {}).await,
+        semaphore.check().await,
+        semaphore.available_permits().await.map(drop),
+        semaphore.total().await.map(drop),
+        semaphore.holders().await.map(drop),
+        semaphore.resize(1).await,
+        semaphore.delete().await.map(drop),
+    ];
+    are_refused("semaphore", results);
+    let empty = locks.semaphore("a", 0);
+    let results = [
+        empty.acquire().await.map(drop),
+        empty.acquire_many(1).await.map(drop),
+        empty.try_acquire().await.map(drop),
+        empty.try_acquire_for(SECOND).await.map(drop),
+        empty.run(async {}).await,
+        empty.resize(0).await,
+    ];
+    for result in results {
+        assert!(matches!(result, Err(Error::InvalidPermits { .. })), "{result:?}");
+    }
+
+    are_refused("claims", [locks.claims("").claim([1]).await.map(drop), locks.claims("").check().await]);
+    are_refused("candidate", [Candidate::new(&locks, "").run(async |_| ()).await]);
+    are_refused("watch", [LeaderWatch::new(&locks, "").changed().await.map(drop)]);
+    are_refused("client", [locks.inspect("").await.map(drop), locks.why("").await.map(drop)]);
+    assert_eq!(scene.server.calls("evalsha"), before, "nothing was sent");
+    drop((semaphore, empty, me, locks));
     scene.end().await;
 }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::support::fixture::{FairLocks, FencedLocks, Fixture, Lending, RLocks, ReadLocks, WriteLocks};
 use crate::support::{
-    MS, Proxy, SECOND, Scene, calls_of, connect, eventually, patient, renewed, soon, waiter,
+    MS, Proxy, SECOND, Scene, announces, calls_of, connect, eventually, patient, renewed, soon, waiter,
 };
-use lockkeeper::{BaseLock, LockClient, LockGuard, RedissonSettings};
+use lockkeeper::{BaseLock, LockClient, RedissonSettings};
 use lockkeeper_testkit::lua;
 
 /// The longest duration that this test configures or asks for, and the expiry of records. Every number that any clock shows is greater:
@@ -51,10 +51,10 @@ async fn use_all<F: Lending>(locks: &LockClient, proxy: &Proxy) {
 
 async fn use_semaphore(locks: &LockClient) {
     let semaphore = locks.semaphore("c", 2);
-    let permit = LockGuard::from(semaphore.acquire().await.unwrap());
+    let permit = semaphore.acquire().await.unwrap();
     renewed(&permit).await;
     permit.unlock().await.unwrap();
-    assert_eq!(semaphore.available().await.unwrap(), 2);
+    assert_eq!(semaphore.available_permits().await.unwrap(), 2);
     assert!(semaphore.holders().await.unwrap().is_empty());
     semaphore.resize(3).await.unwrap();
     semaphore.delete().await.unwrap();
@@ -87,11 +87,7 @@ async fn no_number_that_a_client_sends_is_a_point_in_time() {
     use_all::<WriteLocks>(&locks, &proxy).await;
     use_semaphore(&locks).await;
     locks.claims("jobs").claim(["1"]).await.unwrap().unwrap().unlock().await.unwrap();
-    let announcing = locks.fenced_lock("e").lock().await.unwrap();
-    announcing.announce("here").await.unwrap();
-    let announced = locks.fenced_lock("e").announcements().of(&announcing.owner_id()).await;
-    assert_eq!(announced.unwrap(), Some(b"here".to_vec()));
-    announcing.unlock().await.unwrap();
+    announces(&locks, &locks, "e").await;
     soon(locks.list("*")).await.unwrap();
     let guard = locks.fair_lock("d").lock().await.unwrap();
     assert_eq!(soon(locks.why("d")).await.unwrap().len(), 1);

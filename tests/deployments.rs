@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
-use lockkeeper::{BaseLock, LockClient, LockGuard, Member, MultiLock, RedLock, Source};
+use lockkeeper::{BaseLock, LockClient, Member, MultiLock, RedLock, Source};
 use lockkeeper_testkit::{Cluster, MASTER, Sentinels, Server};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -68,7 +68,7 @@ async fn contend<L: BaseLock + 'static>(made: Vec<L>, during: impl AsyncFnOnce(&
         let (is_over, inside, sections) = (Arc::clone(&is_over), Arc::clone(&inside), Arc::clone(&sections));
         tasks.spawn(async move {
             while !is_over.load(Ordering::SeqCst) {
-                let guard: LockGuard = lock.lock().await.unwrap();
+                let guard = lock.lock().await.unwrap();
                 assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
                 tokio::task::yield_now().await;
                 inside.fetch_sub(1, Ordering::SeqCst);

@@ -1,5 +1,7 @@
 //! What a fenced lock guarantees beyond every other lock: a token that grows with each new holder, and only then.
 
+use std::future::pending;
+
 use crate::support::{MS, SECOND, Scene, calls_of, connect, eventually, fixed, patient, soon};
 use lockkeeper::{Error, LockClient, LockConfig};
 use tokio::time::{Instant, sleep};
@@ -36,6 +38,21 @@ async fn the_token_grows_with_each_new_hold_and_not_on_re_entry() {
         last = token;
     }
     drop((ours, theirs));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_work_that_runs_with_a_token_has_that_of_its_hold_and_stops_when_it_is_lost() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let first = token(&locks).await;
+    let mut lock = locks.fenced_lock("a");
+    let second = soon(lock.run_with_token(async |token| token.get())).await.unwrap();
+    assert!(second > first && token(&locks).await > second);
+    let mut leased = locks.fenced_lock("a").with(&fixed(300 * MS));
+    let lost = soon(leased.run_with_token(|_| pending::<()>())).await;
+    assert!(matches!(lost, Err(Error::Lost(_))), "{lost:?}");
+    drop((lock, leased, locks));
     scene.end().await;
 }
 

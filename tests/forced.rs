@@ -103,11 +103,11 @@ async fn a_forced_release_ends_only_the_given_permits() {
     listens(&scene.server).await;
     assert!(force(&looking, &only(info.clone(), &one.id().to_string())).await);
     let later = soon(waiting).await.unwrap();
-    assert!(one.release().await.is_err());
+    assert!(one.unlock().await.is_err());
     assert!(force(&looking, &info).await, "one of them is left");
-    assert!(two.release().await.is_err());
+    assert!(two.unlock().await.is_err());
     assert!(!force(&looking, &info).await);
-    later.release().await.unwrap();
+    later.unlock().await.unwrap();
     assert!(!force(&looking, &info).await, "it exists, and no permit is in use");
     assert!(semaphore.delete().await.unwrap());
     assert!(!force(&looking, &info).await, "it is deleted");
@@ -128,7 +128,7 @@ async fn a_forced_release_after_the_type_has_changed_ends_nothing() {
     reading.unlock().await.unwrap();
     let permit = locks.semaphore("a", 1).acquire().await.unwrap();
     assert!(!force(&looking, &info).await);
-    permit.release().await.unwrap();
+    permit.unlock().await.unwrap();
     assert!(locks.semaphore("a", 1).delete().await.unwrap());
     scene.server.run::<()>(&["HSET", "a", "title", "1"]);
     let refused = soon(looking.force_unlock("a", &info)).await.unwrap_err();
@@ -287,7 +287,7 @@ async fn a_forced_permit_is_not_handed_over() {
             listens(&scene.server).await;
         }
         locks.inspect("a").await.unwrap(); // so the answers to all attempts have arrived
-        assert!(semaphore.force_release(first.id()).await.unwrap());
+        assert!(semaphore.force_unlock(first.id()).await.unwrap());
         let (served, rival) = match before {
             Some(waiting) => (Some(soon(waiting).await.unwrap()), None),
             None => (None, Some(other.semaphore("a", 1).acquire().await.unwrap())),
@@ -295,12 +295,12 @@ async fn a_forced_permit_is_not_handed_over() {
         let mut next = waiter();
         listens(&scene.server).await;
         locks.inspect("a").await.unwrap();
-        assert!(matches!(first.release().await, Err(Error::NotHeld(_))));
+        assert!(matches!(first.unlock().await, Err(Error::NotHeld(_))));
         assert!((&mut next).now_or_never().is_none(), "two owners have the permit");
         for permit in served.into_iter().chain(rival) {
-            permit.release().await.unwrap();
+            permit.unlock().await.unwrap();
         }
-        soon(next).await.unwrap().release().await.unwrap();
+        soon(next).await.unwrap().unlock().await.unwrap();
         assert!(semaphore.delete().await.unwrap());
         scene.quiet().await;
     }

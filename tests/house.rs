@@ -168,10 +168,13 @@ fn an_import_that_leads_upwards_is_found() {
     assert_eq!(found, [("store::b".to_owned(), "locks".to_owned())]);
 }
 
-/// Leading is built on a fenced lock and its announcements, and names no other item of the crate.
+/// Leading is built on a fenced lock and on what a leader announces, which is the one file that names other items of the crate.
 #[test]
 fn the_room_of_leaders_names_only_what_is_public() {
     for (file, text) in files("src/leader", &["rs"]) {
+        if file.ends_with("announcements.rs") {
+            continue;
+        }
         let inner = text.lines().find(|line| {
             let name = line.split_once("crate::").map_or("", |(_, name)| name);
             name.starts_with(|c: char| c.is_lowercase())
@@ -415,15 +418,15 @@ fn every_public_item_has_an_example() {
         let mut has_example = false;
         for (number, line) in text.lines().map(str::trim).enumerate() {
             if line.starts_with("///") || line.starts_with("#[") {
-                has_example |= line.contains("```");
+                // The example of a method of all locks stands in `BaseLock`.
+                has_example |= line.contains("```") || line.contains("[`BaseLock::");
                 continue;
             }
             let is_item = ["fn ", "const fn ", "async fn ", "struct ", "enum ", "trait ", "type "]
                 .iter()
                 .any(|item| line.strip_prefix("pub ").is_some_and(|rest| rest.starts_with(item)));
             // Users cannot name them, or they have no values.
-            let sealed =
-                ["pub trait Sealed:", "pub trait OfHeld:", "pub struct Handle {", "pub struct HeldLock {"];
+            let sealed = ["pub struct Handle {", "pub struct HeldLock {"];
             let is_sealed = sealed.iter().any(|start| line.starts_with(start)) || line.ends_with(" {}");
             assert!(!is_item || has_example || is_sealed, "{}:{}: {line}", file.display(), number + 1);
             has_example = false;

@@ -93,7 +93,7 @@ async fn the_holder_of_a_permit_is_connected_or_not_connected() {
     while client(&looking, "abandoned").await != HolderIdentity::NotConnected {
         assert!(start.elapsed() < LIMIT, "the server notices that the connections ended");
     }
-    permit.release().await.unwrap();
+    permit.unlock().await.unwrap();
     assert!(looking.semaphore("billing", 2).delete().await.unwrap());
     assert!(looking.semaphore("abandoned", 2).delete().await.unwrap());
     drop((looking, billing));
@@ -264,7 +264,7 @@ async fn a_hold_is_recorded_with_its_first_renewal_until_it_ends() {
     reading.unlock().await.unwrap();
     eventually("what was released is no longer recorded", records, |records| records.len() == 1).await;
     let _: u64 = scene.server.run(&["DEL", "both"]);
-    soon(writing.lost()).await;
+    soon(writing.ended()).await.unwrap_err();
     eventually("what was lost is no longer recorded", records, Vec::is_empty).await;
     drop((writing, both));
     let leaked = locks.rlock("leaked").lock().await.unwrap();

@@ -75,7 +75,7 @@ async fn locks_of_all_types_are_listed_with_their_holders_and_waiters() {
         task.abort();
         let _ = task.await;
     }
-    for guard in [outer, inner, fair, fenced.into(), one, other, writing] {
+    for guard in [outer, inner, fair, fenced.into_plain(), one, other, writing] {
         guard.unlock().await.unwrap();
     }
     let _: u64 = scene.server.run(&["DEL", "java", "redisson_lock_token:{fenced}"]);
@@ -158,9 +158,9 @@ async fn semaphores_are_listed_while_permits_are_in_use() {
     assert_eq!((java.holders[0].client(), java.holders[0].owner.len()), (None, 32));
 
     for permit in permits {
-        permit.release().await.unwrap();
+        permit.unlock().await.unwrap();
     }
-    soon(waiting).await.unwrap().release().await.unwrap();
+    soon(waiting).await.unwrap().unlock().await.unwrap();
     assert_eq!(list(&locks, "*").await.into_keys().collect::<Vec<_>>(), ["java"]);
     // They exist, so their totals are known.
     for (name, total) in [("plain", 3), ("counter", 7), ("ended", 2)] {
@@ -400,7 +400,7 @@ async fn a_missing_right_is_an_error() {
     assert_eq!(list(&locks, "*").await.keys().collect::<Vec<_>>(), ["lock:a", "lock:read"]);
     let _: String = scene.server.run(&["ACL", "SETUSER", "locker", "+zrange"]);
     assert_eq!(list(&locks, "*").await.keys().collect::<Vec<_>>(), ["lock:a", "lock:read", "lock:semaphore"]);
-    permit.release().await.unwrap();
+    permit.unlock().await.unwrap();
     admin.semaphore("lock:semaphore", 1).delete().await.unwrap();
     reading.unlock().await.unwrap();
     guard.unlock().await.unwrap();
@@ -451,11 +451,11 @@ async fn the_documented_rights_are_enough() {
             && all["semaphore"].info.permits == Some(2)
     })
     .await;
-    permit.release().await.unwrap();
+    permit.unlock().await.unwrap();
     locks.semaphore("semaphore", 2).delete().await.unwrap();
     let refused: Vec<redis::Value> = scene.server.run(&["ACL", "LOG"]);
     assert!(refused.is_empty(), "{refused:?}");
-    for guard in [fair, fenced.into(), reading] {
+    for guard in [fair, fenced.into_plain(), reading] {
         guard.unlock().await.unwrap();
     }
     for task in waiting {

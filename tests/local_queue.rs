@@ -88,7 +88,7 @@ async fn the_watchdog_wakes_the_waiters_of_a_lock_that_is_gone() {
     let waiting = waiter(locks.rlock("a"));
     eventually("the waiter subscribes", || scene.server.channels(), |channels| !channels.is_empty()).await;
     scene.server.run::<()>(&["DEL", "a"]);
-    soon(guard.lost()).await;
+    soon(guard.ended()).await.unwrap_err();
     let (next, waited) = timed(waiting).await;
     assert!(waited < 5 * SECOND, "{waited:?}");
     next.unwrap().unlock().await.unwrap();

@@ -5,6 +5,7 @@ use crate::support::fixture::{Fixture, for_each_lock};
 use crate::support::{
     Faults, LIMIT, MS, SECOND, Scene, connect, eventually, patient, renewed, soon, throughout, timed,
 };
+use futures_util::FutureExt;
 use lockkeeper::{BaseLock, Error, HoldWatch, LockConfig, Lost};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -31,14 +32,14 @@ async fn a_hold_is_lost_before_a_rival_acquires_when_the_network_is_silent<F: Fi
                 at
             }
         });
-        let lost = guard.lost();
-        tokio::pin!(lost);
+        let ended = guard.ended();
+        tokio::pin!(ended);
         let lost_at = loop {
             tokio::select! {
                 biased;
-                () = &mut lost => break Instant::now(),
+                Err(_) = &mut ended => break Instant::now(),
                 // On a busy machine all timers fire late. So this timer decides, not a clock.
-                () = sleep_until(deadline + 2 * MS) => panic!("`lost()` came after the deadline, {faults:?}"),
+                () = sleep_until(deadline + 2 * MS) => panic!("`ended()` came after the deadline, {faults:?}"),
                 // A reply that was already in flight may have moved the deadline.
                 () = sleep(5 * MS) => deadline = deadline.max(Instant::now() + guard.remaining()),
             }
@@ -155,7 +156,7 @@ async fn a_max_hold_that_ends_during_a_renewal_releases_the_lock<F: Fixture>() {
     let locks = connect(proxy.url(), patient().watchdog_lease(lease)).await;
     let guard = F::bounded(&locks, "a", lease + 500 * MS).lock().await.unwrap();
     proxy.set(Faults { delay: 75 * MS, ..Faults::default() }); // a round trip takes longer than a tick of the watchdog
-    soon(guard.lost()).await;
+    soon(guard.ended()).await.unwrap_err();
     let free = || !scene.server.run::<bool>(&["EXISTS", "a"]);
     crate::support::within(4 * SECOND, "the lock is released", free, |&free| free).await; // long before the lease ends
     drop(guard);
@@ -174,7 +175,7 @@ async fn a_late_successful_renewal_does_not_revive_a_lost_hold<F: Fixture>() {
     let guard = F::lock(&locks, "a").lock().await.unwrap();
     let before = scene.server.calls("evalsha");
     proxy.set(Faults::replies_held());
-    soon(guard.lost()).await;
+    soon(guard.ended()).await.unwrap_err();
     assert!(
         scene.server.calls("evalsha") > before,
         "no renewal reached the server, so this test shows nothing"
@@ -265,7 +266,7 @@ async fn a_broken_connection_is_not_a_loss<F: Fixture>() {
     scene.end().await;
 }
 
-/// Guarantee 6. Whatever keeps the hold in memory: a future that waits for its loss, a release that the server does not answer, a minimum
+/// Guarantee 6. Whatever keeps the hold in memory: a future that waits for its end, a release that the server does not answer, a minimum
 /// hold time.
 async fn a_watch_says_lost_as_soon_as_its_guard_has_ended<F: Fixture>() {
     let scene = Scene::start();
@@ -276,17 +277,17 @@ async fn a_watch_says_lost_as_soon_as_its_guard_has_ended<F: Fixture>() {
     };
 
     let guard = F::lock(&locks, "a").lock().await.unwrap();
-    let (watch, lost) = (guard.watch(), guard.lost());
+    let (watch, ended) = (guard.watch(), guard.ended());
     assert!(!watch.is_lost() && !watch.remaining().is_zero());
     soon(guard.unlock()).await.unwrap();
-    is_over(&watch, "unlocked while its loss is waited for");
-    drop(lost);
+    is_over(&watch, "unlocked while its end is waited for");
+    drop(ended);
 
     let guard = F::lock(&locks, "b").lock().await.unwrap();
-    let (watch, lost) = (guard.watch(), guard.lost());
+    let (watch, ended) = (guard.watch(), guard.ended());
     guard.leak();
-    is_over(&watch, "leaked while its loss is waited for");
-    drop(lost);
+    is_over(&watch, "leaked while its end is waited for");
+    drop(ended);
     F::lock(&locks, "b").force_unlock().await.unwrap();
 
     let guard = F::kept(&locks, "c", 500 * MS).lock().await.unwrap();
@@ -305,6 +306,50 @@ async fn a_watch_says_lost_as_soon_as_its_guard_has_ended<F: Fixture>() {
     scene.end().await;
 }
 
+/// Guarantee 6. After a release, `ended` returns at once, and not when the lease would have ended: a task that stops work when the lock is
+/// lost does not stop it after a release.
+async fn ended_returns_at_once_after_a_release_and_an_error_after_a_loss<F: Fixture>() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = connect(proxy.url(), patient()).await;
+
+    let guard = F::lock(&locks, "a").lock().await.unwrap();
+    let (ended, waiting) = (guard.ended(), tokio::spawn(guard.ended()));
+    assert!(guard.ended().now_or_never().is_none(), "it is held");
+    soon(guard.unlock()).await.unwrap();
+    assert!(matches!(ended.now_or_never(), Some(Ok(()))), "unlocked");
+    soon(waiting).await.unwrap().expect("a future that waits is woken");
+
+    let guard = F::lock(&locks, "b").lock().await.unwrap();
+    let ended = guard.ended();
+    guard.leak();
+    assert!(matches!(ended.now_or_never(), Some(Ok(()))), "leaked");
+    F::lock(&locks, "b").force_unlock().await.unwrap();
+
+    let guard = F::kept(&locks, "c", 500 * MS).lock().await.unwrap();
+    let ended = guard.ended();
+    soon(guard.unlock()).await.unwrap();
+    assert!(matches!(ended.now_or_never(), Some(Ok(()))), "unlocked before its minimum hold time is over");
+
+    let guard = F::lock(&locks, "d").lock().await.unwrap();
+    let ended = guard.ended();
+    proxy.set(Faults::replies_held());
+    drop(guard);
+    assert!(matches!(ended.now_or_never(), Some(Ok(()))), "dropped while the server does not answer");
+    proxy.set(Faults::default());
+
+    let guard = F::leased(&locks, "e", 300 * MS).lock().await.unwrap();
+    let waiting = tokio::spawn(guard.ended());
+    let lost = soon(waiting).await.unwrap().unwrap_err();
+    assert_eq!(lost.lock.name, guard.name());
+    let ended = guard.ended();
+    drop(guard);
+    assert!(matches!(ended.now_or_never(), Some(Err(Lost { .. }))), "lost is final");
+    soon(locks.shutdown()).await.unwrap();
+    drop((locks, proxy));
+    scene.end().await;
+}
+
 /// A loss that is known already is told at once, and not after retries. What the servers still have is released behind it: at once, before
 /// the next attempt of the owner, and before the end of a shutdown.
 async fn unlock_of_a_lost_guard_returns_not_held_without_an_answer<F: Fixture>() {
@@ -316,7 +361,7 @@ async fn unlock_of_a_lost_guard_returns_not_held_without_an_answer<F: Fixture>()
         let guard = lock.lock().await.unwrap();
         // The server renews the lease, and the client never learns that.
         proxy.set(Faults::replies_held());
-        soon(guard.lost()).await;
+        soon(guard.ended()).await.unwrap_err();
         for key in scene.server.keys() {
             scene.server.run::<()>(&["PEXPIRE", &key, "60000"]);
         }
@@ -335,7 +380,7 @@ async fn unlock_of_a_lost_guard_returns_not_held_without_an_answer<F: Fixture>()
     }
     let guard = lock.lock().await.unwrap();
     proxy.set(Faults::replies_held());
-    soon(guard.lost()).await;
+    soon(guard.ended()).await.unwrap_err();
     for key in scene.server.keys() {
         scene.server.run::<()>(&["PEXPIRE", &key, "60000"]);
     }
@@ -350,6 +395,7 @@ async fn unlock_of_a_lost_guard_returns_not_held_without_an_answer<F: Fixture>()
 
 for_each_lock! {
     a_watch_says_lost_as_soon_as_its_guard_has_ended
+    ended_returns_at_once_after_a_release_and_an_error_after_a_loss
     unlock_of_a_lost_guard_returns_not_held_without_an_answer
     a_hold_is_lost_before_a_rival_acquires_when_the_network_is_silent
     the_deadline_counts_from_before_the_command_was_sent

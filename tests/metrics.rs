@@ -363,13 +363,13 @@ async fn permits_of_a_semaphore_are_counted_as_holds_are() {
     recorded.becomes("waiters", labels, 1).await;
     let renewals = || recorded.value("renewals_total", &[labels, &[("outcome", "ok")]].concat());
     eventually("a renewal", renewals, |&count| count > 0).await;
-    batch.release().await.unwrap();
+    batch.unlock().await.unwrap();
     let permit = soon(waiting).await.unwrap();
     assert_eq!((outcomes(), recorded.value("holds", labels)), ([2, 1, 1, 1, 1], 1));
     assert_eq!(recorded.value("waiters", labels), 0);
     assert_eq!(recorded.samples("acquire_seconds", labels).len(), 2);
-    assert!(semaphore.force_release(permit.id()).await.unwrap());
-    soon(permit.lost()).await;
+    assert!(semaphore.force_unlock(permit.id()).await.unwrap());
+    soon(permit.ended()).await.unwrap_err();
     let lost = |cause| recorded.value("lost_holds_total", &[labels, &[("cause", cause)]].concat());
     assert_eq!(["not_renewed", "removed", "lease_ended", "max_hold"].map(lost), [0, 1, 0, 0]);
     assert_eq!(recorded.value("renewals_total", &[labels, &[("outcome", "gone")]].concat()), 1);
@@ -394,11 +394,11 @@ async fn lost_holds_are_counted_by_their_cause() {
     let all = || ["not_renewed", "removed", "lease_ended", "max_hold"].map(lost);
 
     let guard = locks.rlock("a").with(&fixed(200 * MS)).lock().await.unwrap();
-    soon(guard.lost()).await;
+    soon(guard.ended()).await.unwrap_err();
     assert!(soon(guard.unlock()).await.is_err());
     assert_eq!(all(), [0, 0, 1, 0]);
     let guard = locks.rlock("b").with(&at_most(200 * MS)).lock().await.unwrap();
-    soon(guard.lost()).await;
+    soon(guard.ended()).await.unwrap_err();
     drop(guard);
     assert_eq!(all(), [0, 0, 1, 1]);
     let guard = locks.rlock("c").lock().await.unwrap();
@@ -407,14 +407,14 @@ async fn lost_holds_are_counted_by_their_cause() {
     assert_eq!(all(), [0, 1, 1, 1], "the release found nothing");
     let guard = locks.rlock("d").lock().await.unwrap();
     scene.server.run::<()>(&["DEL", "d"]);
-    soon(guard.lost()).await;
+    soon(guard.ended()).await.unwrap_err();
     assert_eq!(recorded.value("holds", &[]), 0, "the guard exists, and holds nothing");
     drop(guard);
     assert_eq!(all(), [0, 2, 1, 1], "the renewal found nothing");
     assert_eq!(recorded.renewals("gone"), 1);
     let guard = locks.rlock("e").lock().await.unwrap();
     proxy.set(Faults::black_hole());
-    soon(guard.lost()).await;
+    soon(guard.ended()).await.unwrap_err();
     assert!(guard.is_lost());
     assert_eq!(all(), [1, 2, 1, 1]);
     proxy.set(Faults::default());
@@ -653,7 +653,8 @@ async fn every_handle_can_have_a_group() {
         .await;
     granted(locks.fair_lock("b").with(&grouped("g")), recorded, "fair", "g").await;
     granted(locks.fenced_lock("c").with(&grouped("g")), recorded, "fenced", "g").await;
-    let sides = |locks: &LockClient| -> ReadWriteLock { locks.read_write_lock("d").with(&grouped("g")) };
+    let sides =
+        |locks: &LockClient| -> ReadWriteLock<'static> { locks.read_write_lock("d").with(&grouped("g")) };
     granted(sides(&locks).into_read(), recorded, "read", "g").await;
     granted(sides(&locks).into_write(), recorded, "write", "g").await;
     let mut owner = locks.owner();

@@ -145,7 +145,7 @@ impl Crowd {
     async fn goes_on(self, scene: &Scene) -> [LockClient; 2] {
         let (new, mut pairs) = (&scene.new, self.guards.into_iter().zip(self.waiters));
         let (missing, its_waiter) = pairs.next().unwrap();
-        soon(missing.lost()).await;
+        soon(missing.ended()).await.unwrap_err();
         let next = soon(its_waiter).await.unwrap();
         assert!(new.run::<bool>(&["EXISTS", "a"]));
         assert!(matches!(missing.unlock().await, Err(Error::NotHeld(_))));
@@ -252,7 +252,7 @@ async fn one_lost_connection_leads_the_others_away_from_an_old_master() {
     }
     assert_eq!(found[NAMES.len()..], [false; NAMES.len()], "the new master has none of these holds");
     for guard in &guards {
-        soon(guard.lost()).await;
+        soon(guard.ended()).await.unwrap_err();
     }
     nobody_is_connected(&scene.old).await;
     listens(&scene.new).await;
@@ -275,7 +275,7 @@ async fn a_later_connection_leads_the_others_away_from_an_old_master() {
     let beside = locks.rlock(second).lock().await.unwrap();
     assert_eq!(scene.new.keys(), [second]);
     assert!(!locks.rlock(first).is_locked().await.unwrap(), "the new master has no such hold");
-    soon(guard.lost()).await;
+    soon(guard.ended()).await.unwrap_err();
     beside.unlock().await.unwrap();
     drop(guard);
     scene.end([locks]).await;

@@ -116,7 +116,7 @@ async fn a_multi_lock_is_lost_with_its_first_lost_member() {
     let guard = lock.lock().await.unwrap();
     renewed(&guard).await;
     scene.server.run::<()>(&["DEL", "b"]);
-    soon(guard.lost()).await;
+    soon(guard.ended()).await.unwrap_err();
     assert!(!lock.is_locked().await.unwrap() && lock.hold_count() == 0);
     assert!(matches!(guard.unlock().await, Err(Error::NotHeld(lost)) if lost.name == "a, b, c"));
     eventually("the other members are released", || scene.server.keys(), Vec::is_empty).await;
@@ -129,7 +129,7 @@ async fn a_multi_lock_is_lost_with_its_first_lost_member() {
     });
     eventually("the waiter subscribes", || scene.server.channels(), |channels| channels.len() == 1).await;
     scene.server.run::<()>(&["DEL", "c"]);
-    soon(guard.lost()).await;
+    soon(guard.ended()).await.unwrap_err();
     soon(waiting).await.unwrap().expect("a waiter for one of the other members acquires it");
     let again = soon(lock.lock()).await.unwrap();
     assert!(guard.unlock().await.is_err() && !again.is_lost() && lock.hold_count() == 1);

@@ -8,7 +8,8 @@ use lockkeeper::LockClient;
 use redis::{Value, from_redis_value};
 
 use crate::support::{
-    MS, SECOND, Scene, Server, connect, eventually, fixed, lua, patient, renewed, script_hash, soon,
+    MS, SECOND, Scene, Server, announces, connect, eventually, fixed, lua, patient, renewed, script_hash,
+    soon,
 };
 
 /// Names of locks that the recipe is for, and what clients with these names have as their `name_prefix`.
@@ -204,15 +205,18 @@ async fn use_semaphore(scene: &Scene, locks: &LockClient) {
     let batch = semaphore.acquire_many(2).await.unwrap();
     let waiting = tokio::spawn({
         let semaphore = semaphore.clone();
-        async move { semaphore.acquire().await.unwrap().release().await }
+        async move { semaphore.acquire().await.unwrap().unlock().await }
     });
     eventually("the waiter subscribes", || scene.server.channels(), |channels| channels.len() == 1).await;
     batch.extend(60 * SECOND).await.unwrap();
     semaphore.resize(3).await.unwrap();
     soon(waiting).await.unwrap().unwrap();
-    assert_eq!((semaphore.available().await.unwrap(), semaphore.holders().await.unwrap().len()), (1, 2));
-    assert!(semaphore.force_release(batch.id()).await.unwrap());
-    assert!(batch.release().await.is_err());
+    assert_eq!(
+        (semaphore.available_permits().await.unwrap(), semaphore.holders().await.unwrap().len()),
+        (1, 2)
+    );
+    assert!(semaphore.force_unlock(batch.id()).await.unwrap());
+    assert!(batch.unlock().await.is_err());
     // Somebody gave the semaphore an expiry.
     scene.server.run::<()>(&["PEXPIRE", "shop:e", "60000"]);
     drop(semaphore.acquire().await.unwrap());
@@ -271,14 +275,8 @@ async fn the_documented_rights_are_enough() {
     read_and_write(&scene, &locks).await;
     let fenced = locks.fenced_lock("d").lock().await.unwrap();
     assert!(fenced.token().get() > 0);
-    let mut announcements = locks.fenced_lock("d").announcements();
-    announcements.changed().await;
-    eventually("it listens", || scene.server.channels(), |channels| channels.len() == 1).await;
-    fenced.announce("here").await.unwrap();
-    soon(announcements.changed()).await;
-    assert_eq!(announcements.of(&fenced.owner_id()).await.unwrap(), Some(b"here".to_vec()));
     fenced.unlock().await.unwrap();
-    drop(announcements);
+    announces(&locks, &locks, "d").await;
     use_claims(&locks).await;
     use_semaphore(&scene, &locks).await;
     for name in ["a", "{a}:b"] {

@@ -43,9 +43,12 @@ async fn semaphores_work(server: &Server, [ours, theirs]: &[LockClient; 2]) {
     let permit = semaphore.acquire().await.unwrap();
     let waiting = tokio::spawn(async move { beside.acquire().await.unwrap() });
     listens(server).await;
-    assert_eq!((semaphore.available().await.unwrap(), semaphore.holders().await.unwrap().len()), (0, 1));
-    permit.release().await.unwrap();
-    soon(waiting).await.unwrap().release().await.unwrap();
+    assert_eq!(
+        (semaphore.available_permits().await.unwrap(), semaphore.holders().await.unwrap().len()),
+        (0, 1)
+    );
+    permit.unlock().await.unwrap();
+    soon(waiting).await.unwrap().unlock().await.unwrap();
     semaphore.resize(2).await.unwrap();
     assert!(semaphore.delete().await.unwrap());
 }
@@ -145,7 +148,7 @@ async fn a_cluster_loses_no_lock(wants: Wants) {
     for number in 0..HOLDS / 4 {
         guards.push(locks.rlock(format!("a:{number}")).lock().await.unwrap());
         guards.push(locks.fair_lock(format!("b:{number}")).lock().await.unwrap());
-        guards.push(LockGuard::from(locks.fenced_lock(format!("c:{number}")).lock().await.unwrap()));
+        guards.push(locks.fenced_lock(format!("c:{number}")).lock().await.unwrap().into_plain());
         if wants == Wants::AKey {
             guards.push(locks.read_write_lock(format!("d:{number}")).into_read().lock().await.unwrap());
         }
@@ -158,7 +161,7 @@ async fn a_cluster_loses_no_lock(wants: Wants) {
     is_refused(locks.list("*").await, wants);
     assert!(guards.iter().all(|guard| !guard.is_lost()) && permits.iter().all(|permit| !permit.is_lost()));
     try_join_all(guards.into_iter().map(LockGuard::unlock)).await.unwrap();
-    try_join_all(permits.into_iter().map(|permit| permit.release())).await.unwrap();
+    try_join_all(permits.into_iter().map(|permit| permit.unlock())).await.unwrap();
     for number in 0..HOLDS / 4 {
         locks.semaphore(format!("e:{number}"), 1).delete().await.unwrap();
     }

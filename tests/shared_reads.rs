@@ -14,11 +14,11 @@ fn shares() -> LockConfigBuilder {
     patient().sharing(SECOND)
 }
 
-fn reader(locks: &LockClient) -> ReadLock {
+fn reader(locks: &LockClient) -> ReadLock<'static> {
     locks.read_write_lock("a").into_read()
 }
 
-fn writer(locks: &LockClient) -> WriteLock {
+fn writer(locks: &LockClient) -> WriteLock<'static> {
     locks.read_write_lock("a").into_write()
 }
 
@@ -235,8 +235,8 @@ async fn all_who_share_lose_together() {
     let second = reader(&locks).lock().await.unwrap();
     let keys = scene.server.keys();
     keys.iter().for_each(|key| scene.server.run::<()>(&["DEL", key]));
-    soon(first.lost()).await;
-    soon(second.lost()).await;
+    soon(first.ended()).await.unwrap_err();
+    soon(second.ended()).await.unwrap_err();
     let third = reader(&locks).lock().await.unwrap();
     assert_ne!(third.owner_id(), first.owner_id());
     assert!(matches!(first.unlock().await, Err(Error::NotHeld { .. })));

@@ -1,11 +1,13 @@
 //! Shutting a client down: what `shutdown` waits for, and what is left on the server when every call has ended.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
+use lockkeeper::leader::Candidate;
 use lockkeeper::{BaseLock, Error, LockClient, LockConfig, LockGuard, Source};
 use lockkeeper_memory::MemoryServer;
 
@@ -236,10 +238,13 @@ async fn a_shutdown_reports_no_fault_of_an_announcement() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     let locks = connect(proxy.url(), LockConfig::builder().command_timeout(SECOND)).await;
-    let guard = locks.fenced_lock("a").lock().await.unwrap();
-    guard.announce("here").await.unwrap();
+    let mut candidate = Candidate::new(&locks, "a").announce("here").unwrap();
+    let mut leading = Box::pin(candidate.run(|_| pending::<()>()));
+    let is_announced = || scene.server.keys().iter().any(|key| key.starts_with("lockkeeper_announcement"));
+    poll_until(&mut leading, is_announced).await;
     proxy.swallow(0, false, calls_of("announcements/remove.lua"));
-    drop(guard);
+    drop(leading);
+    drop(candidate);
     eventually("the lock is released", || scene.server.keys(), |keys| !keys.contains(&"a".to_owned())).await;
     soon(locks.shutdown()).await.unwrap();
     assert_eq!(proxy.swallowed(), 1);

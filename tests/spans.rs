@@ -199,7 +199,7 @@ async fn the_span_of_a_hold_is_beside_that_of_its_acquire() {
     async {
         let permit = semaphore.acquire_many(2).await.unwrap();
         assert!(semaphore.try_acquire().await.unwrap().is_none());
-        permit.release().await.unwrap();
+        permit.unlock().await.unwrap();
     }
     .instrument(info_span!("caller"))
     .await;
@@ -238,7 +238,7 @@ async fn a_loss_is_an_event_in_the_span_of_the_hold() {
     let guard = locks.rlock("spans:lost").lock().await.unwrap();
     let hold = spans("spans:lost")[1].0;
     scene.server.run::<()>(&["DEL", "spans:lost"]);
-    soon(guard.lost()).await;
+    soon(guard.ended()).await.unwrap_err();
     eventually("the loss is reported", || has_event(hold, "a lock was lost"), |&is_reported| is_reported)
         .await;
     assert!(!spans("spans:lost")[1].1.is_closed, "the guard exists");

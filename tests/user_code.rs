@@ -19,7 +19,7 @@ struct Curious(Arc<State>);
 
 #[derive(Default)]
 struct State {
-    asked: Mutex<Option<(RLock, Arc<LockGuard>)>>,
+    asked: Mutex<Option<(RLock<'static>, Arc<LockGuard>)>>,
     /// How often it asked when a counter grew, and how often at an event.
     times: [AtomicUsize; 2],
 }
@@ -92,7 +92,7 @@ fn a_layer_and_a_recorder_can_ask_the_lock_that_was_lost() {
                 } else {
                     scene.server.run::<()>(&["DEL", "a"]);
                 }
-                soon(guard.lost()).await;
+                soon(guard.ended()).await.unwrap_err();
                 drop(guard);
                 proxy.set(Faults::default());
                 let [counts, events] =

@@ -313,7 +313,7 @@ async fn a_refused_renewal_is_not_retried_in_a_loop() {
     let guard = locks.rlock("a").lock().await.unwrap();
     scene.server.run::<()>(&["ACL", "SETUSER", "u", "-pexpire"]);
     let before = scene.server.calls("evalsha");
-    soon(guard.lost()).await;
+    soon(guard.ended()).await.unwrap_err();
     let asked = scene.server.calls("evalsha") - before;
     assert!((1..=10).contains(&asked), "{asked} renewals in a lease"); // in a loop, dozens
     drop((guard, locks));

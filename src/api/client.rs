@@ -13,7 +13,7 @@ use crate::diagnosis::{
     self, Chain, Clients, Diagnosis, Scan, all_chains, chains, force_unlock_of, info, inspect,
 };
 use crate::engine::Engine;
-use crate::locks::{Claims, FairLock, FencedLock, Lock, RLock, ReadWriteLock, Semaphore};
+use crate::locks::{Claims, FairLock, FencedLock, RLock, ReadWriteLock, Semaphore};
 use crate::store::Source;
 
 /// A client of a Redis or Valkey server, of a master and its replicas, or of a cluster. Locks are made from it.
@@ -23,6 +23,10 @@ use crate::store::Source;
 ///
 /// **The name of a lock is its key in Redis.** Give locks a prefix of their own, such as `lock:`, so that no lock has the name of a
 /// key that holds data. A key that holds other data is [`Error::WrongKind`](crate::Error::WrongKind), and is never changed.
+///
+/// **Making a handle asks no server and never fails.** That is so for every handle: locks, semaphores, claims, candidates and watches. If a name
+/// or a number of permits cannot be used, each call that would ask the server returns the error, such as
+/// [`InvalidName`](crate::Error::InvalidName), and sends nothing.
 ///
 /// The tasks of a client run on the tokio runtime on which it was made. They end when the client, its handles and its guards are
 /// gone. A client in a `static` must be made on a runtime that lives as long as the process. With `#[tokio::test]`, which makes a
@@ -102,8 +106,8 @@ impl LockClient {
     /// let guard = locks.rlock("lock:orders:42").lock().await?;
     /// # Ok(()) }
     /// ```
-    pub fn rlock(&self, name: impl AsRef<str>) -> RLock {
-        Lock::single(&self.engine, name.as_ref(), Arc::default())
+    pub fn rlock(&self, name: impl AsRef<str>) -> RLock<'static> {
+        RLock::new(&self.engine, name.as_ref(), Arc::default())
     }
 
     /// Makes a handle for the fair lock with this name. The handle is a new owner. Asks no server.
@@ -113,8 +117,8 @@ impl LockClient {
     /// let guard = locks.fair_lock("lock:jobs").lock().await?;
     /// # Ok(()) }
     /// ```
-    pub fn fair_lock(&self, name: impl AsRef<str>) -> FairLock {
-        Lock::single(&self.engine, name.as_ref(), Arc::default())
+    pub fn fair_lock(&self, name: impl AsRef<str>) -> FairLock<'static> {
+        FairLock::new(&self.engine, name.as_ref(), Arc::default())
     }
 
     /// Makes a handle for the fenced lock with this name. The handle is a new owner. Asks no server.
@@ -125,8 +129,8 @@ impl LockClient {
     /// println!("write with token {}", guard.token());
     /// # Ok(()) }
     /// ```
-    pub fn fenced_lock(&self, name: impl AsRef<str>) -> FencedLock {
-        Lock::single(&self.engine, name.as_ref(), Arc::default())
+    pub fn fenced_lock(&self, name: impl AsRef<str>) -> FencedLock<'static> {
+        FencedLock::new(&self.engine, name.as_ref(), Arc::default())
     }
 
     /// Makes a handle for the read-write lock with this name. The handle is a new owner. Asks no server.
@@ -136,7 +140,7 @@ impl LockClient {
     /// let guard = locks.read_write_lock("lock:cache").read().lock().await?;
     /// # Ok(()) }
     /// ```
-    pub fn read_write_lock(&self, name: impl AsRef<str>) -> ReadWriteLock {
+    pub fn read_write_lock(&self, name: impl AsRef<str>) -> ReadWriteLock<'static> {
         ReadWriteLock::new(&self.engine, name.as_ref(), Arc::default())
     }
 
@@ -484,13 +488,13 @@ mod tests {
         let minute = LockOptions::builder().fixed(Duration::from_secs(60)).build().unwrap();
         let (mut renewed, mut fixed) = (locks.rlock("a"), locks.rlock("b").with(&minute));
         let guards = [renewed.lock().await.unwrap(), fixed.lock().await.unwrap()];
-        let lost = [guards[0].lost(), guards[1].lost()].map(tokio::spawn);
+        let lost = [guards[0].ended(), guards[1].ended()].map(tokio::spawn);
         tokio::time::sleep(Duration::from_secs(5)).await; // they wait for a timer
         server.hold(true);
         let after = clock::now().since(Moment::PAST) + Duration::from_secs(61);
         let before = ProcessClock::start(after, 0).enter();
         for lost in lost {
-            timeout(Duration::from_secs(1), lost).await.expect("in time").unwrap();
+            timeout(Duration::from_secs(1), lost).await.expect("in time").unwrap().unwrap_err();
         }
         ProcessClock::leave(before);
     }

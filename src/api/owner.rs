@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::base::clock;
 use crate::engine::{Engine, OwnerGrants, OwnerNames};
-use crate::locks::{Fair, Fenced, Lock, Reentrant, Sides};
+use crate::locks::{FairLock, FencedLock, RLock, ReadWriteLock};
 
 /// One flow of execution, as far as locks are concerned. It can acquire again, by name, what it already holds.
 ///
@@ -69,10 +69,10 @@ impl Owner {
     /// let guard = me.rlock("lock:ledger").lock().await?;
     /// # Ok(()) }
     /// ```
-    pub fn rlock(&mut self, name: impl AsRef<str>) -> Lock<'_, Reentrant> {
+    pub fn rlock(&mut self, name: impl AsRef<str>) -> RLock<'_> {
         let name = name.as_ref();
         let grants = self.grants(name);
-        Lock::single(&self.engine, name, grants)
+        RLock::new(&self.engine, name, grants)
     }
 
     /// Lends a handle for the fair lock with this name. If this owner holds it, the handle re-enters. Asks no server.
@@ -82,10 +82,10 @@ impl Owner {
     /// let guard = me.fair_lock("lock:jobs").lock().await?;
     /// # Ok(()) }
     /// ```
-    pub fn fair_lock(&mut self, name: impl AsRef<str>) -> Lock<'_, Fair> {
+    pub fn fair_lock(&mut self, name: impl AsRef<str>) -> FairLock<'_> {
         let name = name.as_ref();
         let grants = self.grants(name);
-        Lock::single(&self.engine, name, grants)
+        FairLock::new(&self.engine, name, grants)
     }
 
     /// Lends a handle for the fenced lock with this name. If this owner holds it, the handle re-enters. Asks no server.
@@ -95,10 +95,10 @@ impl Owner {
     /// let guard = me.fenced_lock("lock:orders:42").lock().await?;
     /// # Ok(()) }
     /// ```
-    pub fn fenced_lock(&mut self, name: impl AsRef<str>) -> Lock<'_, Fenced> {
+    pub fn fenced_lock(&mut self, name: impl AsRef<str>) -> FencedLock<'_> {
         let name = name.as_ref();
         let grants = self.grants(name);
-        Lock::single(&self.engine, name, grants)
+        FencedLock::new(&self.engine, name, grants)
     }
 
     /// Lends a handle for the read-write lock with this name. If this owner holds a side, the handle re-enters it. Asks no server.
@@ -108,10 +108,10 @@ impl Owner {
     /// let guard = me.read_write_lock("lock:cache").read().lock().await?;
     /// # Ok(()) }
     /// ```
-    pub fn read_write_lock(&mut self, name: impl AsRef<str>) -> Sides<'_> {
+    pub fn read_write_lock(&mut self, name: impl AsRef<str>) -> ReadWriteLock<'_> {
         let name = name.as_ref();
         let grants = self.grants(name);
-        Sides::new(&self.engine, name, grants)
+        ReadWriteLock::new(&self.engine, name, grants)
     }
 
     fn grants(&mut self, name: &str) -> Arc<OwnerGrants> {

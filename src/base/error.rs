@@ -296,7 +296,7 @@ impl Error {
     ///
     /// ```
     /// # async fn transfer() {}
-    /// # async fn demo(mut lock: lockkeeper::RLock) {
+    /// # async fn demo(mut lock: lockkeeper::RLock<'_>) {
     /// match lock.run(transfer()).await {
     ///     Err(error) if error.work_was_unprotected() => eprintln!("check what the transfer did: {error}"),
     ///     Err(error) => eprintln!("the transfer did not begin: {error}"),
@@ -311,7 +311,7 @@ impl Error {
     /// Returns whether the same call can succeed later, without a change to the program, its settings or its names.
     ///
     /// ```
-    /// # async fn demo(mut lock: lockkeeper::RLock) -> lockkeeper::Result<()> {
+    /// # async fn demo(mut lock: lockkeeper::RLock<'_>) -> lockkeeper::Result<()> {
     /// match lock.lock().await {
     ///     Err(error) if error.is_transient() => eprintln!("try again later: {error}"),
     ///     other => drop(other?),

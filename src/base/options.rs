@@ -21,7 +21,7 @@ const LONGEST_GROUP: usize = 64;
 
 /// How a lock is held: its lease, its longest and shortest hold, and its group in metrics. `LockOptions` that exist are valid.
 ///
-/// Build them once, with [`builder`](Self::builder) or with serde, and give them to each handle with [`Lock::with`](crate::Lock::with).
+/// Build them once, with [`builder`](Self::builder) or with serde, and give them to each handle with [`BaseLock::with`](crate::BaseLock::with).
 /// Without options, the watchdog renews the lease of the configuration until the guard is released.
 ///
 /// ```
@@ -153,7 +153,7 @@ impl LockOptionsBuilder {
     /// Sets the shortest hold: the lock stays held for this time after it was acquired, also if the guard is released or dropped before.
     /// From 10 ms to ten years, and no longer than a fixed lease or the longest hold.
     ///
-    /// With [`try_lock`](crate::Lock::try_lock), this runs a job once for each tick of a schedule: the processes whose clocks are late
+    /// With [`try_lock`](crate::BaseLock::try_lock), this runs a job once for each tick of a schedule: the processes whose clocks are late
     /// find the lock held, although the job has ended. The time should be longer than the clocks differ, and shorter than the pause
     /// between two ticks.
     ///

@@ -137,7 +137,7 @@ mod tests {
     use crate::base::timer::{sleep, timeout};
     use crate::engine::{self, Engine};
     use crate::locks::guard::LockGuard;
-    use crate::locks::{Lock, MultiLock, RLock};
+    use crate::locks::{MultiLock, RLock};
     use crate::store::Source;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -181,8 +181,8 @@ mod tests {
         (engine, told)
     }
 
-    fn rlock(engine: &Arc<Engine>, name: &str) -> RLock {
-        Lock::single(engine, name, Arc::default())
+    fn rlock(engine: &Arc<Engine>, name: &str) -> RLock<'static> {
+        RLock::new(engine, name, Arc::default())
     }
 
     /// A guard whose hold was renewed.

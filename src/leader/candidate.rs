@@ -10,8 +10,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
+use super::announcements::{self, Announcer};
 use super::leadership::Leadership;
-use crate::{ConfigError, Error, FencedGuard, FencedLock, LockClient, LockOptions, Result};
+use crate::{ConfigError, Error, FencedLock, FencingToken, LockClient, LockGuard, LockOptions, Result};
 
 /// For how long a candidate that stepped down leaves the leadership to others. They are woken by a message.
 const REST: Duration = Duration::from_secs(1);
@@ -45,7 +46,7 @@ const LAST_PAUSE: Duration = Duration::from_secs(5);
 /// ```
 #[must_use = "a candidate does nothing until it runs"]
 pub struct Candidate {
-    lock: FencedLock,
+    lock: FencedLock<'static>,
     step_down: StepDown,
     max_term: Option<Duration>,
     announcement: Vec<u8>,
@@ -208,15 +209,21 @@ impl Candidate {
     /// ```
     pub fn announce(self, said: impl Into<Vec<u8>>) -> Result<Self, ConfigError> {
         let announcement = said.into();
-        FencedGuard::check_announcement(&announcement)?;
+        announcements::check(&announcement)?;
         Ok(Self { announcement, ..self })
     }
 
     /// Runs the work for one term.
-    async fn lead<T, W>(&self, guard: FencedGuard, work: &mut impl FnMut(Leadership) -> W) -> End<T>
+    async fn lead<T, W>(
+        &self,
+        guard: LockGuard<FencingToken>,
+        work: &mut impl FnMut(Leadership) -> W,
+    ) -> End<T>
     where
         W: Future<Output = T>,
     {
+        // The guard is dropped first: those who listen are told when the lock is free.
+        let (announcer, guard) = (Announcer::new(&guard), guard);
         let (name, leadership) = (guard.name(), Leadership::begin(&guard));
         let ends = leadership.ends_with();
         let term = leadership.term().get();
@@ -229,7 +236,7 @@ impl Candidate {
             biased;
             () = asked => Err(STEPPED_DOWN),
             () = self.time_is_up() => Err(TIME_IS_UP),
-            () = self.keep_announced(&guard) => unreachable!("it never ends"),
+            () = self.keep_announced(announcer.as_ref(), &guard) => unreachable!("it never ends"),
             done = guard.run(work(leadership)) => Ok(done),
         };
         // The work was dropped with the end of the `select!`. What it started learns the end before the server does.
@@ -261,10 +268,10 @@ impl Candidate {
     }
 
     /// Tells those who watch that this candidate leads, and keeps what it announces on the server. Never ends.
-    async fn keep_announced(&self, guard: &FencedGuard) {
+    async fn keep_announced(&self, announcer: Option<&Announcer>, guard: &LockGuard<FencingToken>) {
         let mut pause = FIRST_PAUSE;
-        loop {
-            let next = match guard.announce(&self.announcement).await {
+        while let Some(announcer) = announcer {
+            let next = match announcer.announce(&self.announcement).await {
                 Ok(()) if self.announcement.is_empty() => break,
                 Ok(()) => {
                     pause = FIRST_PAUSE;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::{FencedGuard, FencingToken, HoldWatch};
+use crate::{FencingToken, HoldWatch, LockGuard};
 
 /// One term of a leader: from its election until it steps down, or loses the leadership.
 ///
@@ -76,7 +76,7 @@ impl Leadership {
         if self.0.is_over.load(Ordering::Acquire) { Duration::ZERO } else { self.0.hold.remaining() }
     }
 
-    pub(super) fn begin(guard: &FencedGuard) -> Self {
+    pub(super) fn begin(guard: &LockGuard<FencingToken>) -> Self {
         Self(Arc::new(Term { number: guard.token(), hold: guard.watch(), is_over: AtomicBool::new(false) }))
     }
 

@@ -8,7 +8,8 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, TryFutureExt};
 use tokio::time::{Instant, sleep_until};
 
-use crate::{Announcements, Holder, LockClient, Result};
+use super::announcements::Announcements;
+use crate::{Holder, LockClient, Result};
 
 /// How often the server is asked if no message comes.
 const PACE: Duration = Duration::from_secs(10);
@@ -78,7 +79,7 @@ impl LeaderWatch {
         let (name, now) = (name.as_ref(), Instant::now());
         Self {
             name: name.into(),
-            announcements: locks.fenced_lock(name).announcements(),
+            announcements: Announcements::new(&locks.fenced_lock(name)),
             last: None,
             next: now,
             not_before: now,

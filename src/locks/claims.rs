@@ -5,9 +5,10 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use super::base;
-use super::guard::FencedGuard;
+use super::guard::LockGuard;
 use crate::base::error::Result;
 use crate::base::options::LockOptions;
+use crate::base::token::FencingToken;
 use crate::diagnosis::check_rights;
 use crate::engine::{Engine, Handle};
 
@@ -15,7 +16,7 @@ use crate::engine::{Engine, Handle};
 ///
 /// One call looks at up to a hundred names, in their order, with one command. What it returns is a guard like any other: the client renews
 /// it, and releases it when the guard is dropped. Its [`name`](crate::LockGuard::name) is the one that was claimed, and its
-/// [`token`](FencedGuard::token) is greater than those of all earlier claims of the group.
+/// [`token`](LockGuard::token) is greater than those of all earlier claims of the group.
 ///
 /// A group is no owner, so it is shared by `&self` and is cheap to clone. **Each claim is a new owner**: a task that has claimed a name and
 /// calls again claims another one.
@@ -93,7 +94,7 @@ impl Claims {
     /// - [`Config`](crate::Error::Config): there are more than 100 names. Nothing was sent.
     /// - [`WrongKind`](crate::Error::WrongKind): the key of one of the names holds other data, or the counter of the group holds no number.
     ///   The error has that key. No name was claimed.
-    /// - Otherwise as for [`Lock::lock`](crate::Lock::lock).
+    /// - Otherwise as for [`BaseLock::lock`](crate::BaseLock::lock).
     ///
     /// # Cancel safety
     ///
@@ -110,21 +111,24 @@ impl Claims {
     /// ```
     #[track_caller]
     #[must_use = "await this and bind the guard to a name: a guard that is dropped releases the name at once"]
-    pub fn claim<N>(&self, names: N) -> impl Future<Output = Result<Option<FencedGuard>>> + Send + use<N>
+    pub fn claim<N>(
+        &self,
+        names: N,
+    ) -> impl Future<Output = Result<Option<LockGuard<FencingToken>>>> + Send + use<N>
     where
         N: IntoIterator,
         N::Item: ToString,
     {
         let names: Vec<String> = names.into_iter().map(|name| name.to_string()).collect();
         let (group, caller) = (Arc::clone(&self.0), Location::caller());
-        async move { base::claim(&group, &names, caller).await }
+        async move { Ok(base::claim(&group, &names, caller).await?.map(LockGuard::fenced)) }
     }
 
     /// Checks whether this user of the server has the right to run every command that claims need. Asks the server and changes nothing.
     ///
     /// # Errors
     ///
-    /// As for [`Lock::check`](crate::Lock::check).
+    /// As for [`BaseLock::check`](crate::BaseLock::check).
     ///
     /// # Cancel safety
     ///

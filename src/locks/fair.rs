@@ -1,9 +1,9 @@
 //! The fair lock.
 
-use super::base::{Kind, Single};
-use super::lock::Lock;
+use super::lock::{Lent, methods, single};
+use crate::engine::Handle;
 use crate::locks::guard::LockGuard;
-use crate::protocol::{self, Protocol};
+use crate::protocol;
 
 /// A lock that is granted in request order, across all processes. Redisson's fair lock.
 ///
@@ -16,23 +16,19 @@ use crate::protocol::{self, Protocol};
 /// Redisson derives the same queue from the names `x` and `{x}`. One client refuses the second of two such names while it uses
 /// the first. Nothing prevents two clients from using one name each: the two locks would delay each other.
 ///
+/// A field of a struct has the type `FairLock<'static>`, and an argument of a function `&mut FairLock<'_>`, see [`BaseLock`](crate::BaseLock#a-handle-is-an-owner).
+///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
 /// let guard = locks.fair_lock("lock:jobs").lock().await?; // after all earlier requests
 /// guard.unlock().await?;
 /// # Ok(()) }
 /// ```
-pub type FairLock = Lock<'static, Fair>;
-
-/// The kind of a [`FairLock`].
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Fair {}
-
-impl Kind for Fair {
-    type Guard = LockGuard;
+#[must_use = "a handle does nothing until it locks"]
+pub struct FairLock<'a> {
+    handle: Handle,
+    lent: Lent<'a>,
 }
 
-impl Single for Fair {
-    const PROTOCOL: &'static dyn Protocol = &protocol::Fair;
-}
+methods!(FairLock, FairLock<'_>, LockGuard, (), LockGuard::plain);
+single!(FairLock, &protocol::Fair);

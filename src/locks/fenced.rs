@@ -1,12 +1,16 @@
 //! The fenced lock.
 
-use super::announcements::Announcements;
-use super::base::{self, Kind, Single};
-use super::lock::Lock;
+use std::panic::Location;
+use std::sync::Arc;
+
+use super::base;
+use super::lock::{Lent, methods, single};
 use crate::base::Caller;
 use crate::base::error::Result;
-use crate::locks::guard::FencedGuard;
-use crate::protocol::{self, Protocol};
+use crate::base::token::FencingToken;
+use crate::engine::{Handle, LockRef};
+use crate::locks::guard::LockGuard;
+use crate::protocol;
 
 /// A reentrant lock that numbers its holders. Redisson's `RFencedLock`.
 ///
@@ -21,6 +25,8 @@ use crate::protocol::{self, Protocol};
 /// exceptions: after a failover that loses data, if the clock of the new master is behind; and if a Java client is the first to count
 /// after the loss, which begins at 1.
 ///
+/// A field of a struct has the type `FencedLock<'static>`, and an argument of a function `&mut FencedLock<'_>`, see [`BaseLock`](crate::BaseLock#a-handle-is-an-owner).
+///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
 /// let guard = locks.fenced_lock("lock:orders:42").lock().await?;
@@ -29,40 +35,60 @@ use crate::protocol::{self, Protocol};
 /// guard.unlock().await?;
 /// # Ok(()) }
 /// ```
-pub type FencedLock = Lock<'static, Fenced>;
+#[must_use = "a handle does nothing until it locks"]
+pub struct FencedLock<'a> {
+    handle: Handle,
+    lent: Lent<'a>,
+}
 
-/// The kind of a [`FencedLock`].
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Fenced {}
+methods!(FencedLock, FencedLock<'_>, LockGuard<FencingToken>, FencingToken, LockGuard::fenced);
+single!(FencedLock, &protocol::Fenced);
 
-impl FencedLock {
-    /// Returns what holders of this lock announce with [`FencedGuard::announce`](crate::FencedGuard::announce). Asks no server.
+impl FencedLock<'_> {
+    /// As [`run`](Self::run), for work that needs its token: calls `work` with the token when the lock is acquired. Asks the server.
+    ///
+    /// # Errors
+    ///
+    /// As for [`BaseLock::run`](crate::BaseLock::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`BaseLock::run`](crate::BaseLock::run).
     ///
     /// ```no_run
-    /// # fn demo(locks: lockkeeper::LockClient) {
-    /// let announcements = locks.fenced_lock("lock:primary").announcements();
-    /// # }
+    /// # async fn write_page(token: lockkeeper::FencingToken) {}
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// locks.fenced_lock("lock:page:7").run_with_token(|token| write_page(token)).await?;
+    /// # Ok(()) }
     /// ```
-    pub fn announcements(&self) -> Announcements {
-        Announcements::new(&self.handle.members[0].lock)
+    #[track_caller]
+    pub fn run_with_token<W: Future>(
+        &mut self,
+        work: impl FnOnce(FencingToken) -> W,
+    ) -> impl Future<Output = Result<W::Output>> {
+        let acquired = base::lock(&mut self.handle, LockGuard::fenced, Location::caller());
+        async move {
+            let guard = acquired.await?;
+            let work = work(guard.token());
+            base::finish(guard.into_plain(), work).await
+        }
     }
 
     /// Acquires the lock for a [`Candidate`](crate::leader::Candidate): a long wait is not reported, because standing by is its work.
-    pub(crate) fn stand_by(&mut self, caller: Caller) -> impl Future<Output = Result<FencedGuard>> + Send {
-        base::stand_by(&mut self.handle, caller)
+    pub(crate) fn stand_by(
+        &mut self,
+        caller: Caller,
+    ) -> impl Future<Output = Result<LockGuard<FencingToken>>> + Send {
+        base::stand_by(&mut self.handle, LockGuard::fenced, caller)
     }
 
     /// Waits until calls cannot continue: the client is shut down, or its runtime has ended.
     pub(crate) async fn ended(&self) {
         self.handle.ended().await;
     }
-}
 
-impl Kind for Fenced {
-    type Guard = FencedGuard;
-}
-
-impl Single for Fenced {
-    const PROTOCOL: &'static dyn Protocol = &protocol::Fenced;
+    /// The lock on its server, for announcements.
+    pub(crate) fn lock_ref(&self) -> &Arc<LockRef> {
+        &self.handle.members[0].lock
+    }
 }

@@ -2,19 +2,26 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::ops::Deref;
 use std::pin::pin;
-use std::sync::OnceLock;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::base::error::{ConfigError, Error, Lost, Result};
+use crate::base::error::{Lost, Result};
 use crate::base::token::FencingToken;
-use crate::engine::{HeldLock, HoldTimes};
-use crate::locks::announcements::Announcer;
-use crate::protocol::{MOST_BYTES, PermitIds};
+use crate::engine::{Grant, HeldLock, HoldTimes};
+use crate::locks::semaphore::PermitId;
+use crate::protocol::PermitIds;
 
-/// One hold on a lock.
+/// One hold on a lock, or permits of a semaphore.
+///
+/// `T` is what the guard has beside the hold:
+///
+/// | guard | returned by | has |
+/// |---|---|---|
+/// | `LockGuard` | [`RLock`](crate::RLock), [`FairLock`](crate::FairLock), [`ReadLock`](crate::ReadLock), [`WriteLock`](crate::WriteLock), [`MultiLock`](crate::MultiLock), [`RedLock`](crate::RedLock) | nothing more |
+/// | `LockGuard<FencingToken>` | [`FencedLock`](crate::FencedLock), [`Claims`](crate::Claims) | [`token`](Self::token) |
+/// | `LockGuard<PermitId>` | [`Semaphore`](crate::Semaphore) | [`id`](Self::id), [`ids`](Self::ids), [`num_permits`](Self::num_permits) |
 ///
 /// A guard borrows nothing, so it can be kept, sent and returned. It gives no access to data: the data that a lock in Redis
 /// protects is elsewhere.
@@ -32,11 +39,11 @@ use crate::protocol::{MOST_BYTES, PermitIds};
 /// A lock in Redis is a lease. It is lost when the lease was not renewed in time, when somebody removed it, or when the server
 /// lost its data. The guard has a deadline: the end of the lease, minus a margin. The lease counts from *before* the client sent
 /// the command that acquired or last renewed the lock. From the deadline on, [`is_lost`](Self::is_lost) returns true,
-/// [`lost`](Self::lost) completes, and [`run`](Self::run) stops its work, whether or not the server can be reached. Lost is
+/// [`ended`](Self::ended) completes, and [`run`](Self::run) stops its work, whether or not the server can be reached. Lost is
 /// final.
 ///
 /// ```no_run
-/// # async fn demo(mut lock: lockkeeper::RLock) -> lockkeeper::Result<()> {
+/// # async fn demo(mut lock: lockkeeper::RLock<'_>) -> lockkeeper::Result<()> {
 /// let guard = lock.lock().await?;
 /// for chunk in 0..1_000 {
 ///     if guard.is_lost() {
@@ -49,14 +56,18 @@ use crate::protocol::{MOST_BYTES, PermitIds};
 /// ```
 #[must_use = "if unused, the lock is released at once"]
 #[clippy::has_significant_drop]
-pub struct LockGuard(HeldLock);
+pub struct LockGuard<T = ()> {
+    held: HeldLock,
+    extra: T,
+}
 
 impl LockGuard {
-    /// The ids of its permits, for a semaphore.
-    pub(crate) fn permits(&self) -> Option<PermitIds> {
-        self.0.permits()
+    pub(crate) const fn plain(held: HeldLock) -> Self {
+        Self { held, extra: () }
     }
+}
 
+impl<T> LockGuard<T> {
     /// Returns the name of the lock, as it was given. Asks no server.
     ///
     /// ```no_run
@@ -65,7 +76,7 @@ impl LockGuard {
     /// # }
     /// ```
     pub fn name(&self) -> &str {
-        self.0.name()
+        self.held.name()
     }
 
     /// Returns the owner of this hold, as the server knows it and as [`inspect`](crate::LockClient::inspect) shows it. Asks no
@@ -82,18 +93,7 @@ impl LockGuard {
     /// # Ok(()) }
     /// ```
     pub fn owner_id(&self) -> String {
-        self.0.owner_id()
-    }
-
-    /// Returns the number of this holder, for a [`FencedLock`](crate::FencedLock) or a claim. `None`: another type of lock. Asks no server.
-    ///
-    /// ```no_run
-    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-    /// assert!(locks.rlock("lock:orders:42").lock().await?.token().is_none());
-    /// # Ok(()) }
-    /// ```
-    pub fn token(&self) -> Option<FencingToken> {
-        self.0.token().map(FencingToken::from)
+        self.held.owner_id()
     }
 
     /// Releases the hold. After the last hold of its owner, the lock is free and a waiter is woken, or another owner of this client holds it.
@@ -122,8 +122,8 @@ impl LockGuard {
     /// }
     /// # Ok(()) }
     /// ```
-    pub async fn unlock(self) -> Result<()> {
-        self.0.unlock().await
+    pub fn unlock(self) -> impl Future<Output = Result<()>> + Send {
+        self.held.unlock()
     }
 
     /// Returns a view of this hold for tasks and threads that the section starts. The view does not keep the lock. Asks no server.
@@ -139,14 +139,17 @@ impl LockGuard {
     /// # }
     /// ```
     pub fn watch(&self) -> HoldWatch {
-        HoldWatch(self.0.times())
+        HoldWatch(self.held.times())
     }
 
-    /// Waits until the hold is lost. Asks no server.
+    /// Waits until the hold has ended, and returns how: `Ok` if the guard was released, dropped or [leaked](Self::leak), and [`Lost`] if
+    /// the hold was lost before. Asks no server.
+    ///
+    /// The future needs no reference to the guard. When the guard is released, it completes at once, and not when the lease would have ended.
+    /// `Ok` says that no loss was known at that moment: a [`NotHeld`](crate::Error::NotHeld) of the [`unlock`](Self::unlock) comes later.
     ///
     /// A timer completes the future a moment before the deadline, because timers can fire late. It does not wait for the server.
-    /// An answer of the server can complete it earlier. If the guard is released, the future still completes when the lease would
-    /// have ended.
+    /// An answer of the server can complete it earlier.
     ///
     /// # Cancel safety
     ///
@@ -156,13 +159,26 @@ impl LockGuard {
     /// # async fn work() {}
     /// # async fn demo(guard: lockkeeper::LockGuard) {
     /// tokio::select! {
-    ///     () = guard.lost() => eprintln!("stop: another owner may enter"),
+    ///     Err(lost) = guard.ended() => eprintln!("stop, another owner may enter: {lost}"),
     ///     () = work() => {}
     /// }
     /// # }
     /// ```
-    pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
-        self.0.lost()
+    ///
+    /// In a task of its own:
+    ///
+    /// ```no_run
+    /// # async fn demo(guard: lockkeeper::LockGuard, work: tokio::task::JoinHandle<()>) {
+    /// let ended = guard.ended();
+    /// tokio::spawn(async move {
+    ///     if ended.await.is_err() {
+    ///         work.abort(); // not after a release
+    ///     }
+    /// });
+    /// # }
+    /// ```
+    pub fn ended(&self) -> impl Future<Output = Result<(), Lost>> + Send + 'static {
+        self.held.ended()
     }
 
     /// Returns whether the hold is lost, by this host's clock. Asks no server.
@@ -173,7 +189,7 @@ impl LockGuard {
     /// # }
     /// ```
     pub fn is_lost(&self) -> bool {
-        self.0.is_lost()
+        self.held.is_lost()
     }
 
     /// Returns how long the hold can be relied on if nothing renews it. Zero: the hold is lost. Asks no server.
@@ -184,7 +200,7 @@ impl LockGuard {
     /// # }
     /// ```
     pub fn remaining(&self) -> Duration {
-        self.0.remaining()
+        self.held.remaining()
     }
 
     /// Runs `work` while the lock is held, and drops it when the lock is lost. Asks no server.
@@ -215,21 +231,21 @@ impl LockGuard {
     /// guard.unlock().await?;
     /// # Ok(()) }
     /// ```
-    pub async fn run<T, W>(&self, work: W) -> Result<T, Lost>
-    where
-        W: Future<Output = T>,
-    {
-        let mut lost = pin!(self.lost());
-        let mut work = pin!(work);
-        poll_fn(|context| {
-            // The check reads the clock and does not rely on the timer alone: after a pause of this process, the timer and `work`
-            // can be ready together.
-            if self.is_lost() || lost.as_mut().poll(context).is_ready() {
-                return Poll::Ready(Err(Lost { lock: self.0.lock() }));
-            }
-            work.as_mut().poll(context).map(Ok)
-        })
-        .await
+    pub fn run<W: Future>(&self, work: W) -> impl Future<Output = Result<W::Output, Lost>> {
+        let held = &self.held;
+        async move {
+            let mut ended = pin!(held.ended());
+            let mut work = pin!(work);
+            poll_fn(|context| {
+                // The check reads the clock and does not rely on the timer alone: after a pause of this process, the timer and `work`
+                // can be ready together.
+                if held.is_lost() || ended.as_mut().poll(context).is_ready() {
+                    return Poll::Ready(Err(Lost { lock: held.lock() }));
+                }
+                work.as_mut().poll(context).map(Ok)
+            })
+            .await
+        }
     }
 
     /// Makes the lease last at least this long from now. The lease never becomes shorter. Asks the server.
@@ -251,20 +267,20 @@ impl LockGuard {
     /// guard.extend(Duration::from_secs(60)).await?;
     /// # Ok(()) }
     /// ```
-    pub async fn extend(&self, lease: Duration) -> Result<()> {
-        self.0.extend(lease).await
+    pub fn extend(&self, lease: Duration) -> impl Future<Output = Result<()>> + Send {
+        self.held.extend(lease)
     }
 
     /// Returns how many holds the owner of this guard has on the lock, as far as this client knows. Asks no server.
     ///
     /// ```no_run
-    /// # async fn demo(mut lock: lockkeeper::RLock) -> lockkeeper::Result<()> {
+    /// # async fn demo(mut lock: lockkeeper::RLock<'_>) -> lockkeeper::Result<()> {
     /// let (outer, inner) = (lock.lock().await?, lock.lock().await?);
     /// assert_eq!(outer.hold_count(), 2);
     /// # Ok(()) }
     /// ```
     pub fn hold_count(&self) -> u32 {
-        self.0.holds()
+        self.held.holds()
     }
 
     /// Leaves the lock held until its lease ends by itself: nothing renews or releases it any more. Asks no server.
@@ -284,7 +300,101 @@ impl LockGuard {
     /// # Ok(()) }
     /// ```
     pub fn leak(self) {
-        self.0.leak();
+        self.held.leak();
+    }
+
+    /// Returns the guard without its token or ids, for code that keeps guards of several types together. Asks no server.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let mut guards = vec![locks.rlock("lock:orders:42").lock().await?];
+    /// guards.push(locks.fenced_lock("lock:ledger").lock().await?.into_plain());
+    /// # Ok(()) }
+    /// ```
+    pub fn into_plain(self) -> LockGuard {
+        LockGuard::plain(self.held)
+    }
+
+    /// What the server has of the hold, if the guard is not being released.
+    pub(crate) fn grant(&self) -> Option<&Arc<Grant>> {
+        self.held.grants().next()
+    }
+}
+
+impl LockGuard<FencingToken> {
+    pub(crate) fn fenced(held: HeldLock) -> Self {
+        // An attempt that was granted without a token has failed.
+        let token = held.token().expect("BUG: an acquire of a fenced lock ended without a token");
+        Self { extra: token.into(), held }
+    }
+
+    /// Returns the number of this holder. It is greater than the numbers of all earlier holders; for a claim, of all earlier claims of its
+    /// group. Asks no server.
+    ///
+    /// ```no_run
+    /// # async fn demo(mut lock: lockkeeper::FencedLock<'_>) -> lockkeeper::Result<()> {
+    /// let (outer, inner) = (lock.lock().await?, lock.lock().await?);
+    /// assert_eq!(outer.token(), inner.token()); // a re-entry is the same holder
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Guards of other locks have no token:
+    ///
+    /// ```compile_fail,E0599
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let token = locks.rlock("lock:orders:42").lock().await?.token();
+    /// # Ok(()) }
+    /// ```
+    pub const fn token(&self) -> FencingToken {
+        self.extra
+    }
+}
+
+impl LockGuard<PermitId> {
+    pub(crate) fn permits(held: HeldLock) -> Self {
+        let ids = held.permits().expect("BUG: an acquire of a semaphore ended without permits");
+        Self { extra: PermitId::first(ids), held }
+    }
+
+    /// Returns how many permits these are. Asks no server.
+    ///
+    /// ```no_run
+    /// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
+    /// assert_eq!(api.acquire_many(3).await?.num_permits(), 3);
+    /// # Ok(()) }
+    /// ```
+    pub fn num_permits(&self) -> u32 {
+        self.permit_ids().count
+    }
+
+    /// Returns the id of the permit; of several, that of the first. Java's `release(permitId)` takes it. Asks no server.
+    ///
+    /// A permit keeps its id when the client hands it to the next of its waiters, within 5 ms of the grant.
+    ///
+    /// ```no_run
+    /// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
+    /// let permit = api.acquire().await?;
+    /// assert!(api.holders().await?.iter().any(|holder| holder.id == permit.id()));
+    /// # Ok(()) }
+    /// ```
+    pub const fn id(&self) -> PermitId {
+        self.extra
+    }
+
+    /// Returns the ids of all these permits. Asks no server.
+    ///
+    /// ```no_run
+    /// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
+    /// let batch = api.acquire_many(3).await?;
+    /// assert_eq!(batch.ids().count(), 3);
+    /// # Ok(()) }
+    /// ```
+    pub fn ids(&self) -> impl Iterator<Item = PermitId> + use<> {
+        PermitId::each(self.permit_ids())
+    }
+
+    fn permit_ids(&self) -> PermitIds {
+        self.held.permits().expect("BUG: an acquire of a semaphore ended without permits")
     }
 }
 
@@ -330,150 +440,11 @@ impl fmt::Debug for HoldWatch {
 }
 
 /// Takes no mutex.
-impl fmt::Debug for LockGuard {
+impl<T> fmt::Debug for LockGuard<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockGuard")
             .field("name", &self.name())
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()
-    }
-}
-
-/// One hold on a [`FencedLock`](crate::FencedLock), or a claim of [`Claims`](crate::Claims): a [`LockGuard`] with a token.
-///
-/// ```no_run
-/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-/// let guard = locks.fenced_lock("lock:orders:42").lock().await?;
-/// println!("holder number {}, valid for {:?}", guard.token(), guard.remaining());
-/// guard.unlock().await?;
-/// # Ok(()) }
-/// ```
-#[derive(Debug)]
-#[must_use = "if unused, the lock is released at once"]
-#[clippy::has_significant_drop]
-pub struct FencedGuard {
-    // Dropped first: those who listen are told when the lock is free.
-    guard: LockGuard,
-    token: FencingToken,
-    announcer: OnceLock<Box<Announcer>>,
-}
-
-impl FencedGuard {
-    /// Returns the number of this holder. It is greater than the numbers of all earlier holders; for a claim, of all earlier claims of its
-    /// group. Asks no server.
-    ///
-    /// ```no_run
-    /// # async fn demo(mut lock: lockkeeper::FencedLock) -> lockkeeper::Result<()> {
-    /// let (outer, inner) = (lock.lock().await?, lock.lock().await?);
-    /// assert_eq!(outer.token(), inner.token()); // a re-entry is the same holder
-    /// # Ok(()) }
-    /// ```
-    pub const fn token(&self) -> FencingToken {
-        self.token
-    }
-
-    /// Announces something to all who listen, such as an address, and replaces what this guard announced before. Asks the server.
-    ///
-    /// [`FencedLock::announcements`](crate::FencedLock::announcements) returns it, for whoever asks. When this guard ends, the client
-    /// removes the announcement in the background, also after [`leak`](Self::leak), and when the guard becomes a [`LockGuard`]. If the process dies,
-    /// the announcement expires with the lease that the lock has now. So announce again when half of the [`remaining`](LockGuard::remaining) time
-    /// has passed, as a [`Candidate`](crate::leader::Candidate) does. The guards of an owner that re-entered share one announcement: the last call
-    /// counts, and the first of these guards that ends removes it.
-    ///
-    /// # Errors
-    ///
-    /// - [`Config`](crate::Error::Config): it is longer than 4,096 bytes. Nothing was sent.
-    /// - [`NotHeld`](crate::Error::NotHeld): the hold is gone, and nothing was announced.
-    /// - A [fault of server or network](crate::Error#faults-of-server-and-network), such as [`Permission`](crate::Error::Permission): it needs
-    ///   a [right](crate::guide::deploy#users-and-rights) that locking does not need.
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, it is unknown whether the announcement was replaced.
-    ///
-    /// ```no_run
-    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-    /// let guard = locks.fenced_lock("lock:primary").lock().await?;
-    /// guard.announce("10.0.0.7:9000").await?;
-    /// # Ok(()) }
-    /// ```
-    pub async fn announce(&self, said: impl AsRef<[u8]> + Send) -> Result<()> {
-        let said = said.as_ref();
-        Self::check_announcement(said)?;
-        let grant = self.guard.0.grants().next();
-        let grant = grant.ok_or_else(|| Error::NotHeld(self.guard.0.lock()))?;
-        self.announcer.get_or_init(|| Box::new(Announcer::new(grant))).announce(said).await
-    }
-
-    /// Refuses an announcement that is too long.
-    pub(crate) fn check_announcement(said: &[u8]) -> Result<(), ConfigError> {
-        let too_long =
-            || ConfigError::new("announcement", format!("must be at most {MOST_BYTES} bytes long"));
-        if said.len() > MOST_BYTES { Err(too_long()) } else { Ok(()) }
-    }
-
-    /// Releases the hold, see [`LockGuard::unlock`]. Asks the server.
-    ///
-    /// # Errors
-    ///
-    /// As for [`LockGuard::unlock`].
-    ///
-    /// # Cancel safety
-    ///
-    /// As for [`LockGuard::unlock`].
-    ///
-    /// ```no_run
-    /// # async fn demo(guard: lockkeeper::FencedGuard) -> lockkeeper::Result<()> {
-    /// guard.unlock().await?;
-    /// # Ok(()) }
-    /// ```
-    pub async fn unlock(self) -> Result<()> {
-        self.guard.unlock().await
-    }
-
-    /// Leaves the lock held until its lease ends by itself, see [`LockGuard::leak`]. Asks no server.
-    ///
-    /// ```no_run
-    /// # fn demo(guard: lockkeeper::FencedGuard) {
-    /// guard.leak();
-    /// # }
-    /// ```
-    pub fn leak(self) {
-        self.guard.leak();
-    }
-}
-
-/// A guard that an acquire returns.
-#[allow(unnameable_types, reason = "it seals the kinds of locks")]
-pub trait OfHeld: Send {
-    #[doc(hidden)]
-    fn of(held: HeldLock) -> Self;
-}
-
-impl OfHeld for LockGuard {
-    fn of(held: HeldLock) -> Self {
-        Self(held)
-    }
-}
-
-impl OfHeld for FencedGuard {
-    fn of(held: HeldLock) -> Self {
-        // An attempt that was granted without a token has failed.
-        let token = held.token().expect("BUG: an acquire of a fenced lock ended without a token");
-        Self { guard: LockGuard(held), token: token.into(), announcer: OnceLock::new() }
-    }
-}
-
-impl From<FencedGuard> for LockGuard {
-    fn from(fenced: FencedGuard) -> Self {
-        fenced.guard
-    }
-}
-
-impl Deref for FencedGuard {
-    type Target = LockGuard;
-
-    fn deref(&self) -> &LockGuard {
-        &self.guard
     }
 }

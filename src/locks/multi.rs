@@ -1,7 +1,6 @@
 //! Several locks as one: all of them.
 
-use super::base::{Kind, Single};
-use super::lock::Lock;
+use super::lock::methods;
 use crate::base::error::ConfigError;
 use crate::engine::{Handle, Quorum};
 use crate::locks::guard::LockGuard;
@@ -43,19 +42,15 @@ pub struct Member(pub(super) Handle);
 /// guard.unlock().await?;
 /// # Ok(()) }
 /// ```
-pub type MultiLock = Lock<'static, All>;
-
-/// The kind of a [`MultiLock`].
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum All {}
-
-impl Kind for All {
-    type Guard = LockGuard;
+#[must_use = "a handle does nothing until it locks"]
+pub struct MultiLock {
+    handle: Handle,
 }
 
+methods!(MultiLock, MultiLock, LockGuard, (), LockGuard::plain);
+
 impl MultiLock {
-    /// Combines these handles, including their current holds. Their [options](Lock::with) apply to the whole lock, the group only
+    /// Combines these handles, including their current holds. Their [options](Self::with) apply to the whole lock, the group only
     /// if all have the same. Asks no server.
     ///
     /// # Errors
@@ -70,7 +65,7 @@ impl MultiLock {
     /// # Ok(()) }
     /// ```
     pub fn new<M: Into<Member>>(members: impl IntoIterator<Item = M>) -> Result<Self, ConfigError> {
-        join(members, Quorum::All).map(Lock::of)
+        Ok(Self { handle: join(members, Quorum::All)? })
     }
 }
 
@@ -79,10 +74,4 @@ pub(super) fn join<M: Into<Member>>(
     quorum: Quorum,
 ) -> Result<Handle, ConfigError> {
     Handle::joined(members.into_iter().map(|member| member.into().0).collect(), quorum)
-}
-
-impl<K: Single> From<Lock<'static, K>> for Member {
-    fn from(lock: Lock<'static, K>) -> Self {
-        Self(lock.handle)
-    }
 }

@@ -2,60 +2,51 @@
 
 use std::sync::Arc;
 
-use super::base::{Kind, Single};
-use super::lock::Lock;
+use super::lock::{Lent, methods, single};
 use crate::base::options::LockOptions;
-use crate::engine::{Engine, OwnerGrants};
+use crate::engine::{Engine, Handle, OwnerGrants};
 use crate::locks::guard::LockGuard;
-use crate::protocol::{self, Protocol};
+use crate::protocol;
 
 /// The side of a [`ReadWriteLock`] that many owners can hold together.
 ///
 /// Each hold has its own lease. A dead reader counts until its lease ends, however long others read.
+///
+/// A field of a struct has the type `ReadLock<'static>`, and an argument of a function `&mut ReadLock<'_>`, see [`BaseLock`](crate::BaseLock#a-handle-is-an-owner).
 ///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
 /// let guard = locks.read_write_lock("lock:cache").read().lock().await?;
 /// # Ok(()) }
 /// ```
-pub type ReadLock = Lock<'static, Read>;
+#[must_use = "a handle does nothing until it locks"]
+pub struct ReadLock<'a> {
+    handle: Handle,
+    lent: Lent<'a>,
+}
+
+methods!(ReadLock, ReadLock<'_>, LockGuard, (), LockGuard::plain);
+single!(ReadLock, &protocol::Read);
 
 /// The side of a [`ReadWriteLock`] that excludes all other owners.
 ///
 /// A writer waits until nobody reads. Meanwhile, more readers can be admitted.
+///
+/// A field of a struct has the type `WriteLock<'static>`, and an argument of a function `&mut WriteLock<'_>`, see [`BaseLock`](crate::BaseLock#a-handle-is-an-owner).
 ///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
 /// let guard = locks.read_write_lock("lock:cache").write().lock().await?;
 /// # Ok(()) }
 /// ```
-pub type WriteLock = Lock<'static, Write>;
-
-/// The kind of a [`ReadLock`].
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Read {}
-
-/// The kind of a [`WriteLock`].
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Write {}
-
-impl Kind for Read {
-    type Guard = LockGuard;
+#[must_use = "a handle does nothing until it locks"]
+pub struct WriteLock<'a> {
+    handle: Handle,
+    lent: Lent<'a>,
 }
 
-impl Kind for Write {
-    type Guard = LockGuard;
-}
-
-impl Single for Read {
-    const PROTOCOL: &'static dyn Protocol = &protocol::Read;
-}
-
-impl Single for Write {
-    const PROTOCOL: &'static dyn Protocol = &protocol::Write;
-}
+methods!(WriteLock, WriteLock<'_>, LockGuard, (), LockGuard::plain);
+single!(WriteLock, &protocol::Write);
 
 /// A lock that many owners can hold to read, or one owner to write. Redisson's `RReadWriteLock`.
 ///
@@ -70,6 +61,8 @@ impl Single for Write {
 /// [`with`](ReadWriteLock::with) applies to both sides. To set options of one side, take that side alone:
 /// `locks.read_write_lock("lock:cache").into_read().with(&options)`.
 ///
+/// A field of a struct has the type `ReadWriteLock<'static>`, and an argument of a function `&mut ReadWriteLock<'_>`, see [`BaseLock`](crate::BaseLock#a-handle-is-an-owner).
+///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
 /// let mut cache = locks.read_write_lock("lock:cache");
@@ -79,27 +72,17 @@ impl Single for Write {
 /// reading.unlock().await?;
 /// # Ok(()) }
 /// ```
-pub type ReadWriteLock = Sides<'static>;
-
-/// The two sides of a read-write lock. Those of a [`LockClient`](crate::LockClient) are a [`ReadWriteLock`]; an
-/// [`Owner`](crate::Owner) lends them for `'a`.
-///
-/// ```no_run
-/// # async fn demo(me: &mut lockkeeper::Owner) -> lockkeeper::Result<()> {
-/// let guard = me.read_write_lock("lock:cache").read().lock().await?;
-/// # Ok(()) }
-/// ```
 #[derive(Debug)]
 #[must_use = "a handle does nothing until it locks"]
-pub struct Sides<'a> {
-    read: Lock<'a, Read>,
-    write: Lock<'a, Write>,
+pub struct ReadWriteLock<'a> {
+    read: ReadLock<'a>,
+    write: WriteLock<'a>,
 }
 
-impl<'a> Sides<'a> {
+impl<'a> ReadWriteLock<'a> {
     pub(crate) fn new(engine: &Arc<Engine>, name: &str, owner: Arc<OwnerGrants>) -> Self {
-        let write = Lock::single(engine, name, Arc::clone(&owner));
-        Self { read: Lock::single(engine, name, owner), write }
+        let write = WriteLock::new(engine, name, Arc::clone(&owner));
+        Self { read: ReadLock::new(engine, name, owner), write }
     }
 
     /// Returns the name, as it was given. Asks no server.
@@ -116,22 +99,22 @@ impl<'a> Sides<'a> {
     /// Returns the side to read. Asks no server.
     ///
     /// ```no_run
-    /// # async fn demo(mut cache: lockkeeper::ReadWriteLock) -> lockkeeper::Result<()> {
+    /// # async fn demo(mut cache: lockkeeper::ReadWriteLock<'_>) -> lockkeeper::Result<()> {
     /// let guard = cache.read().lock().await?;
     /// # Ok(()) }
     /// ```
-    pub const fn read(&mut self) -> &mut Lock<'a, Read> {
+    pub const fn read(&mut self) -> &mut ReadLock<'a> {
         &mut self.read
     }
 
     /// Returns the side to write. Asks no server.
     ///
     /// ```no_run
-    /// # async fn demo(mut cache: lockkeeper::ReadWriteLock) -> lockkeeper::Result<()> {
+    /// # async fn demo(mut cache: lockkeeper::ReadWriteLock<'_>) -> lockkeeper::Result<()> {
     /// let guard = cache.write().lock().await?;
     /// # Ok(()) }
     /// ```
-    pub const fn write(&mut self) -> &mut Lock<'a, Write> {
+    pub const fn write(&mut self) -> &mut WriteLock<'a> {
         &mut self.write
     }
 
@@ -139,11 +122,11 @@ impl<'a> Sides<'a> {
     ///
     /// ```no_run
     /// # use lockkeeper::{LockClient, ReadLock};
-    /// fn reader(locks: &LockClient) -> ReadLock {
+    /// fn reader(locks: &LockClient) -> ReadLock<'static> {
     ///     locks.read_write_lock("lock:cache").into_read()
     /// }
     /// ```
-    pub fn into_read(self) -> Lock<'a, Read> {
+    pub fn into_read(self) -> ReadLock<'a> {
         self.read
     }
 
@@ -151,15 +134,15 @@ impl<'a> Sides<'a> {
     ///
     /// ```no_run
     /// # use lockkeeper::{LockClient, WriteLock};
-    /// fn writer(locks: &LockClient) -> WriteLock {
+    /// fn writer(locks: &LockClient) -> WriteLock<'static> {
     ///     locks.read_write_lock("lock:cache").into_write()
     /// }
     /// ```
-    pub fn into_write(self) -> Lock<'a, Write> {
+    pub fn into_write(self) -> WriteLock<'a> {
         self.write
     }
 
-    /// Sets the options of both sides, see [`Lock::with`]. Asks no server.
+    /// Sets the options of both sides, see [`BaseLock::with`](crate::BaseLock::with). Asks no server.
     ///
     /// ```no_run
     /// # use std::time::Duration;

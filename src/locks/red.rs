@@ -1,10 +1,9 @@
 //! Several locks as one: a majority of them.
 
-use super::base::Kind;
-use super::lock::Lock;
+use super::lock::methods;
 use super::multi::{Member, join};
 use crate::base::error::ConfigError;
-use crate::engine::Quorum;
+use crate::engine::{Handle, Quorum};
 use crate::locks::guard::LockGuard;
 
 /// A lock on several independent servers that needs a majority of them. Redisson's `RedissonRedLock`.
@@ -34,19 +33,15 @@ use crate::locks::guard::LockGuard;
 /// guard.unlock().await?;
 /// # Ok(()) }
 /// ```
-pub type RedLock = Lock<'static, Majority>;
-
-/// The kind of a [`RedLock`].
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Majority {}
-
-impl Kind for Majority {
-    type Guard = LockGuard;
+#[must_use = "a handle does nothing until it locks"]
+pub struct RedLock {
+    handle: Handle,
 }
 
+methods!(RedLock, RedLock, LockGuard, (), LockGuard::plain);
+
 impl RedLock {
-    /// Combines these handles, including their current holds. Their [options](Lock::with) apply to the whole lock, the group only
+    /// Combines these handles, including their current holds. Their [options](Self::with) apply to the whole lock, the group only
     /// if all have the same. Asks no server.
     ///
     /// # Errors
@@ -61,6 +56,6 @@ impl RedLock {
     /// # Ok(()) }
     /// ```
     pub fn new<M: Into<Member>>(members: impl IntoIterator<Item = M>) -> Result<Self, ConfigError> {
-        join(members, Quorum::Majority).map(Lock::of)
+        Ok(Self { handle: join(members, Quorum::Majority)? })
     }
 }

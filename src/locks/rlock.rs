@@ -1,9 +1,9 @@
 //! The reentrant lock.
 
-use super::base::{Kind, Single};
-use super::lock::Lock;
+use super::lock::{Lent, methods, single};
+use crate::engine::Handle;
 use crate::locks::guard::LockGuard;
-use crate::protocol::{self, Protocol};
+use crate::protocol;
 
 /// A reentrant lock: its owner can acquire the lock again while it holds the lock. Redisson's `RLock`.
 ///
@@ -11,6 +11,8 @@ use crate::protocol::{self, Protocol};
 /// [`FairLock`](crate::FairLock) has one.
 ///
 /// In Redis the lock is one hash, from the owner to its hold count. The expiry of the hash is the lease.
+///
+/// A field of a struct has the type `RLock<'static>`, and an argument of a function `&mut RLock<'_>`, see [`BaseLock`](crate::BaseLock#a-handle-is-an-owner).
 ///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
@@ -21,17 +23,11 @@ use crate::protocol::{self, Protocol};
 /// outer.unlock().await?; // now the lock is free
 /// # Ok(()) }
 /// ```
-pub type RLock = Lock<'static, Reentrant>;
-
-/// The kind of an [`RLock`].
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Reentrant {}
-
-impl Kind for Reentrant {
-    type Guard = LockGuard;
+#[must_use = "a handle does nothing until it locks"]
+pub struct RLock<'a> {
+    handle: Handle,
+    lent: Lent<'a>,
 }
 
-impl Single for Reentrant {
-    const PROTOCOL: &'static dyn Protocol = &protocol::Reentrant;
-}
+methods!(RLock, RLock<'_>, LockGuard, (), LockGuard::plain);
+single!(RLock, &protocol::Reentrant);

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::base;
-use super::guard::{HoldWatch, LockGuard, OfHeld};
-use crate::base::error::{ConfigError, Error, Lost, MOST_PERMITS, Result};
+use super::guard::LockGuard;
+use crate::base::error::{ConfigError, Error, MOST_PERMITS, Result};
 use crate::base::options::LockOptions;
 use crate::diagnosis::check_rights;
 use crate::diagnosis::info::RemainingLease;
-use crate::engine::{Engine, Handle, HeldLock, WaitLimit, permits};
+use crate::engine::{Engine, Handle, WaitLimit, permits};
 use crate::protocol::PermitIds;
 
 /// A number of permits that all processes share: so many holders at a time. Redisson's `RPermitExpirableSemaphore`.
@@ -20,7 +20,7 @@ use crate::protocol::PermitIds;
 /// A semaphore is no owner, so it is shared by `&self` and is cheap to clone, and **each permit is independent of all others**. A task
 /// that has a permit and acquires another one takes two, and can wait for itself if there is only one.
 ///
-/// A permit has a lease, as a lock has. The client renews it while the [`Permit`] lives. The permits of a process that died come back
+/// A permit has a lease, as a lock has. The client renews it while the [guard](LockGuard) lives. The permits of a process that died come back
 /// when their leases end. A permit whose lease ended is *lost*, and its holder is told before another holder can get it.
 ///
 /// The waiters of one client are served in the order in which they came, also those that want several permits at once. So a call for many
@@ -32,7 +32,7 @@ use crate::protocol::PermitIds;
 /// let api = locks.semaphore("sem:api", 10); // at most 10 calls at a time, over all processes
 /// let permit = api.acquire().await?;
 /// permit.run(call_api()).await?;
-/// permit.release().await?;
+/// permit.unlock().await?;
 /// # Ok(()) }
 /// ```
 ///
@@ -99,12 +99,12 @@ impl Semaphore {
     /// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
     /// let permit = api.acquire().await?;
     /// // … the call …
-    /// permit.release().await?;
+    /// permit.unlock().await?;
     /// # Ok(()) }
     /// ```
     #[track_caller]
     #[must_use = "await this and bind the permit to a name: a permit that is dropped is released at once"]
-    pub fn acquire(&self) -> impl Future<Output = Result<Permit>> + Send + use<> {
+    pub fn acquire(&self) -> impl Future<Output = Result<LockGuard<PermitId>>> + Send + use<> {
         self.acquire_many(1)
     }
 
@@ -126,10 +126,13 @@ impl Semaphore {
     /// ```
     #[track_caller]
     #[must_use = "await this and bind the permit to a name: a permit that is dropped is released at once"]
-    pub fn acquire_many(&self, permits: u32) -> impl Future<Output = Result<Permit>> + Send + use<> {
+    pub fn acquire_many(
+        &self,
+        permits: u32,
+    ) -> impl Future<Output = Result<LockGuard<PermitId>>> + Send + use<> {
         let caller = Location::caller();
         let handle = self.for_permits(permits);
-        async move { base::lock(&mut handle?, caller).await }
+        async move { base::lock(&mut handle?, LockGuard::permits, caller).await }
     }
 
     /// Acquires a permit if one is available now. `None`: all are in use. Asks the server.
@@ -155,7 +158,7 @@ impl Semaphore {
     /// ```
     #[track_caller]
     #[must_use = "await this and bind the permit to a name: a permit that is dropped is released at once"]
-    pub fn try_acquire(&self) -> impl Future<Output = Result<Option<Permit>>> + Send + use<> {
+    pub fn try_acquire(&self) -> impl Future<Output = Result<Option<LockGuard<PermitId>>>> + Send + use<> {
         self.try_acquire_many(1)
     }
 
@@ -179,7 +182,7 @@ impl Semaphore {
     pub fn try_acquire_many(
         &self,
         permits: u32,
-    ) -> impl Future<Output = Result<Option<Permit>>> + Send + use<> {
+    ) -> impl Future<Output = Result<Option<LockGuard<PermitId>>>> + Send + use<> {
         self.try_within(permits, WaitLimit::None, Location::caller())
     }
 
@@ -207,7 +210,7 @@ impl Semaphore {
     pub fn try_acquire_for(
         &self,
         wait: Duration,
-    ) -> impl Future<Output = Result<Option<Permit>>> + Send + use<> {
+    ) -> impl Future<Output = Result<Option<LockGuard<PermitId>>>> + Send + use<> {
         self.try_acquire_many_for(1, wait)
     }
 
@@ -233,17 +236,17 @@ impl Semaphore {
         &self,
         permits: u32,
         wait: Duration,
-    ) -> impl Future<Output = Result<Option<Permit>>> + Send + use<> {
+    ) -> impl Future<Output = Result<Option<LockGuard<PermitId>>>> + Send + use<> {
         self.try_within(permits, WaitLimit::For(wait), Location::caller())
     }
 
     /// Acquires a permit, runs `work`, and releases the permit. Returns what `work` returns. Asks the server.
     ///
-    /// `work` is dropped when the permit is lost, as in [`Permit::run`].
+    /// `work` is dropped when the permit is lost, as in [`LockGuard::run`].
     ///
     /// # Errors
     ///
-    /// [`work_was_unprotected`](crate::Error::work_was_unprotected) tells two cases apart, as for [`Lock::run`](crate::Lock::run).
+    /// [`work_was_unprotected`](crate::Error::work_was_unprotected) tells two cases apart, as for [`BaseLock::run`](crate::BaseLock::run).
     ///
     /// # Cancel safety
     ///
@@ -258,7 +261,7 @@ impl Semaphore {
     #[track_caller]
     pub fn run<W: Future>(&self, work: W) -> impl Future<Output = Result<W::Output>> + use<W> {
         let (handle, caller) = (self.for_permits(1), Location::caller());
-        async move { base::run(base::lock::<LockGuard>(&mut handle?, caller).await?, work).await }
+        async move { base::run(&mut handle?, caller, work).await }
     }
 
     /// Returns how many permits are available, with those whose leases have ended. Asks the server.
@@ -275,10 +278,10 @@ impl Semaphore {
     ///
     /// ```no_run
     /// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
-    /// println!("{} permits are available", api.available().await?);
+    /// println!("{} permits are available", api.available_permits().await?);
     /// # Ok(()) }
     /// ```
-    pub fn available(&self) -> impl Future<Output = Result<u32>> + Send {
+    pub fn available_permits(&self) -> impl Future<Output = Result<u32>> + Send {
         permits::available(&self.0)
     }
 
@@ -287,7 +290,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// As for [`available`](Self::available).
+    /// As for [`available_permits`](Self::available_permits).
     ///
     /// # Cancel safety
     ///
@@ -308,7 +311,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// As for [`available`](Self::available).
+    /// As for [`available_permits`](Self::available_permits).
     ///
     /// # Cancel safety
     ///
@@ -339,7 +342,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// As for [`available`](Self::available).
+    /// As for [`available_permits`](Self::available_permits).
     ///
     /// # Cancel safety
     ///
@@ -347,10 +350,10 @@ impl Semaphore {
     ///
     /// ```no_run
     /// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
-    /// let was_in_use = api.force_release("000102030405060708090a0b0c0d0e0f".parse()?).await?;
+    /// let was_in_use = api.force_unlock("000102030405060708090a0b0c0d0e0f".parse()?).await?;
     /// # Ok(()) }
     /// ```
-    pub async fn force_release(&self, id: PermitId) -> Result<bool> {
+    pub async fn force_unlock(&self, id: PermitId) -> Result<bool> {
         permits::force_release(&self.0, id.0).await
     }
 
@@ -364,7 +367,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// As for [`available`](Self::available), and [`InvalidPermits`](crate::Error::InvalidPermits) for zero.
+    /// As for [`available_permits`](Self::available_permits), and [`InvalidPermits`](crate::Error::InvalidPermits) for zero.
     ///
     /// # Cancel safety
     ///
@@ -386,7 +389,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// As for [`available`](Self::available).
+    /// As for [`available_permits`](Self::available_permits).
     ///
     /// # Cancel safety
     ///
@@ -407,7 +410,7 @@ impl Semaphore {
     /// # Errors
     ///
     /// [`Permission`](crate::Error::Permission) names every command and key that the user has no right to use. Otherwise as for
-    /// [`available`](Self::available).
+    /// [`available_permits`](Self::available_permits).
     ///
     /// # Cancel safety
     ///
@@ -427,9 +430,9 @@ impl Semaphore {
         permits: u32,
         limit: WaitLimit,
         caller: &'static Location<'static>,
-    ) -> impl Future<Output = Result<Option<Permit>>> + Send + use<> {
+    ) -> impl Future<Output = Result<Option<LockGuard<PermitId>>>> + Send + use<> {
         let handle = self.for_permits(permits);
-        async move { base::try_lock(&mut handle?, limit, caller).await }
+        async move { base::try_lock(&mut handle?, LockGuard::permits, limit, caller).await }
     }
 
     /// The handle of one call. Zero permits are refused, and more than [`MOST_PERMITS`].
@@ -452,223 +455,6 @@ impl fmt::Debug for Semaphore {
     }
 }
 
-/// One permit of a [`Semaphore`], or several that were acquired together.
-///
-/// A permit borrows nothing, so it can be kept, sent and returned. Dropping it releases it in the background, a moment later. What
-/// [`LockGuard`] says of dropping a guard and of losing a lock is true of permits, too.
-///
-/// ```no_run
-/// # async fn call() {}
-/// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
-/// let permit = api.acquire().await?;
-/// permit.run(call()).await?; // stops the call if the permit is lost
-/// permit.release().await?;
-/// # Ok(()) }
-/// ```
-#[derive(Debug)]
-#[must_use = "if unused, the permit is released at once"]
-#[clippy::has_significant_drop]
-pub struct Permit(LockGuard);
-
-impl Permit {
-    /// Returns the name of the semaphore, as it was given. Asks no server.
-    ///
-    /// ```no_run
-    /// # fn demo(permit: &lockkeeper::Permit) {
-    /// println!("a permit of {}", permit.name());
-    /// # }
-    /// ```
-    pub fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    /// Returns how many permits these are. Asks no server.
-    ///
-    /// ```no_run
-    /// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
-    /// assert_eq!(api.acquire_many(3).await?.count(), 3);
-    /// # Ok(()) }
-    /// ```
-    pub fn count(&self) -> u32 {
-        self.permits().count
-    }
-
-    /// Returns the id of the permit; of several, that of the first. Java's `release(permitId)` takes it. Asks no server.
-    ///
-    /// A permit keeps its id when the client hands it to the next of its waiters, within 5 ms of the grant.
-    ///
-    /// ```no_run
-    /// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
-    /// let permit = api.acquire().await?;
-    /// assert!(api.holders().await?.iter().any(|holder| holder.id == permit.id()));
-    /// # Ok(()) }
-    /// ```
-    pub fn id(&self) -> PermitId {
-        PermitId(PermitIds { count: 1, ..self.permits() }.each().next().unwrap_or_default())
-    }
-
-    /// Returns the ids of all these permits. Asks no server.
-    ///
-    /// ```no_run
-    /// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
-    /// let batch = api.acquire_many(3).await?;
-    /// assert_eq!(batch.ids().count(), 3);
-    /// # Ok(()) }
-    /// ```
-    pub fn ids(&self) -> impl Iterator<Item = PermitId> + use<> {
-        self.permits().each().map(PermitId)
-    }
-
-    /// Releases the permits, and wakes a waiter.
-    ///
-    /// Asks the server, except if another call of this client takes over the permit: see
-    /// [guarantee 19](crate::guide::guarantees#19-owners-of-one-client-share-holds). Then `Ok` says that no loss is known. A release whose
-    /// answer was lost is sent again, which does no harm.
-    ///
-    /// # Errors
-    ///
-    /// [`NotHeld`](crate::Error::NotHeld): a permit was gone, so the section has been without it since an unknown time. Otherwise a
-    /// fault of server or network that lasted for `retry_timeout`, or a refusal, such as [`Permission`](crate::Error::Permission). The
-    /// release is repeated in the background until it succeeds or the lease has ended.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future also releases the permits, in the background.
-    ///
-    /// ```no_run
-    /// # async fn demo(permit: lockkeeper::Permit) -> lockkeeper::Result<()> {
-    /// permit.release().await?;
-    /// # Ok(()) }
-    /// ```
-    pub async fn release(self) -> Result<()> {
-        self.0.unlock().await
-    }
-
-    /// Waits until the permits are lost, see [`LockGuard::lost`]. Asks no server.
-    ///
-    /// # Cancel safety
-    ///
-    /// The future can be dropped and made anew at any time.
-    ///
-    /// ```no_run
-    /// # async fn work() {}
-    /// # async fn demo(permit: lockkeeper::Permit) {
-    /// tokio::select! {
-    ///     () = permit.lost() => eprintln!("stop: another holder may get the permit"),
-    ///     () = work() => {}
-    /// }
-    /// # }
-    /// ```
-    pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
-        self.0.lost()
-    }
-
-    /// Returns whether the permits are lost, by this host's clock. Asks no server.
-    ///
-    /// ```no_run
-    /// # fn demo(permit: &lockkeeper::Permit) {
-    /// assert!(!permit.is_lost());
-    /// # }
-    /// ```
-    pub fn is_lost(&self) -> bool {
-        self.0.is_lost()
-    }
-
-    /// Returns how long the permits can be relied on if nothing renews them. Zero: they are lost. Asks no server.
-    ///
-    /// ```no_run
-    /// # fn demo(permit: &lockkeeper::Permit) {
-    /// println!("valid for {:?}, and longer if it is renewed", permit.remaining());
-    /// # }
-    /// ```
-    pub fn remaining(&self) -> Duration {
-        self.0.remaining()
-    }
-
-    /// Returns a view of these permits for tasks and threads that the section starts. The view does not keep the permits. Asks no server.
-    ///
-    /// ```no_run
-    /// # fn demo(permit: lockkeeper::Permit) {
-    /// let watch = permit.watch();
-    /// std::thread::spawn(move || while !watch.is_lost() { /* … one more step … */ });
-    /// # }
-    /// ```
-    pub fn watch(&self) -> HoldWatch {
-        self.0.watch()
-    }
-
-    /// Runs `work` while the permits are held, and drops it when they are lost, see [`LockGuard::run`]. Asks no server.
-    ///
-    /// # Errors
-    ///
-    /// [`Lost`]: the permits were lost before `work` completed.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future drops `work`. The permits stay.
-    ///
-    /// ```no_run
-    /// # async fn call() {}
-    /// # async fn demo(permit: lockkeeper::Permit) -> lockkeeper::Result<()> {
-    /// permit.run(call()).await?;
-    /// # Ok(()) }
-    /// ```
-    pub async fn run<T, W>(&self, work: W) -> Result<T, Lost>
-    where
-        W: Future<Output = T>,
-    {
-        self.0.run(work).await
-    }
-
-    /// Makes the lease last at least this long from now. The lease never becomes shorter. Asks the server.
-    ///
-    /// # Errors
-    ///
-    /// As for [`LockGuard::extend`].
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, it is unknown whether the lease became longer.
-    ///
-    /// ```no_run
-    /// # use std::time::Duration;
-    /// # async fn demo(permit: lockkeeper::Permit) -> lockkeeper::Result<()> {
-    /// permit.extend(Duration::from_secs(60)).await?;
-    /// # Ok(()) }
-    /// ```
-    pub async fn extend(&self, lease: Duration) -> Result<()> {
-        self.0.extend(lease).await
-    }
-
-    /// Leaves the permits in use until their lease ends by itself: nothing renews or releases them any more. Asks no server.
-    ///
-    /// ```no_run
-    /// # fn demo(permit: lockkeeper::Permit) {
-    /// permit.leak();
-    /// # }
-    /// ```
-    pub fn leak(self) {
-        self.0.leak();
-    }
-
-    fn permits(&self) -> PermitIds {
-        self.0.permits().expect("BUG: a permit is of a semaphore")
-    }
-}
-
-impl OfHeld for Permit {
-    fn of(held: HeldLock) -> Self {
-        Self(LockGuard::of(held))
-    }
-}
-
-/// For code that takes the guard of any lock. Its [`owner_id`](LockGuard::owner_id) has the ids of the permits.
-impl From<Permit> for LockGuard {
-    fn from(permit: Permit) -> Self {
-        permit.0
-    }
-}
-
 /// The id of a permit, as the server knows it: 16 bytes. Its text has 32 hexadecimal digits, as the permit ids of Redisson.
 ///
 /// ```
@@ -679,6 +465,17 @@ impl From<Permit> for LockGuard {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PermitId([u8; 16]);
+
+impl PermitId {
+    /// The id of the first of these permits.
+    pub(crate) fn first(ids: PermitIds) -> Self {
+        Self(PermitIds { count: 1, ..ids }.each().next().unwrap_or_default())
+    }
+
+    pub(crate) fn each(ids: PermitIds) -> impl Iterator<Item = Self> {
+        ids.each().map(Self)
+    }
+}
 
 impl FromStr for PermitId {
     type Err = ConfigError;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper::{Claims, Error, FencedGuard, LockClient, LockConfig};
+use lockkeeper::{Claims, Error, FencingToken, LockClient, LockConfig, LockGuard};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -34,7 +34,7 @@ async fn end(scene: Scene, proxy: Proxy, clients: [LockClient; 2]) {
 }
 
 /// Holds this job for another client.
-async fn hold(beside: &LockClient, job: &str) -> lockkeeper::LockGuard {
+async fn hold(beside: &LockClient, job: &str) -> LockGuard {
     soon(beside.rlock(format!("{{jobs}}:{job}")).try_lock()).await.unwrap().expect("it is free")
 }
 
@@ -257,7 +257,7 @@ async fn shutdown_leaves_no_claim_in_flight() {
         (0..32).for_each(|_| _ = calls.spawn(locks.claims("jobs").claim(names.clone())));
         sleep(3 * MS * round).await;
         soon(locks.shutdown()).await.unwrap();
-        let claims: Vec<FencedGuard> =
+        let claims: Vec<LockGuard<FencingToken>> =
             soon(calls.join_all()).await.into_iter().filter_map(|claim| claim.ok().flatten()).collect();
         let mut held: Vec<String> = claims.iter().map(|claim| format!("{{jobs}}:{}", claim.name())).collect();
         let mut left = scene.server.keys();

@@ -7,7 +7,7 @@ mod workers;
 use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
-use lockkeeper::{Claims, Error, FencedGuard, HolderIdentity, LockConfig, Source};
+use lockkeeper::{Claims, Error, FencingToken, HolderIdentity, LockConfig, LockGuard, Source};
 use lockkeeper_testkit::Cluster;
 use tokio::time::sleep;
 
@@ -20,7 +20,7 @@ const JOBS: [&str; 3] = ["1", "2", "3"];
 const COUNTER: &str = "lockkeeper_claims:{jobs}";
 
 /// Claims one of the three jobs.
-async fn claim(jobs: &Claims) -> Option<FencedGuard> {
+async fn claim(jobs: &Claims) -> Option<LockGuard<FencingToken>> {
     soon(jobs.claim(JOBS)).await.unwrap()
 }
 
@@ -56,7 +56,7 @@ async fn claims_at_the_same_time_get_different_names() {
     let jobs = scene.client().await.claims("jobs");
     let names: Vec<u32> = (0..40).collect();
     let claims = soon(join_all((0..50).map(|_| jobs.claim(&names)))).await;
-    let claims: Vec<FencedGuard> = claims.into_iter().filter_map(Result::unwrap).collect();
+    let claims: Vec<LockGuard<FencingToken>> = claims.into_iter().filter_map(Result::unwrap).collect();
     let mut tokens: BTreeMap<u64, u32> =
         claims.iter().map(|claim| (claim.token().get(), claim.name().parse().unwrap())).collect();
     assert!(tokens.values().eq(&names), "the first name has the smallest token: {tokens:?}");
@@ -137,7 +137,7 @@ async fn a_claim_is_renewed_and_told_of_its_loss() {
     next.unlock().await.unwrap();
     kept.unlock().await.unwrap();
     let fixed = jobs.clone().with(&fixed(200 * MS)).claim(JOBS).await.unwrap().unwrap();
-    soon(fixed.lost()).await;
+    soon(fixed.ended()).await.unwrap_err();
     drop((fixed, jobs, locks));
     scene.end().await;
 }

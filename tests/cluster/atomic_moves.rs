@@ -198,7 +198,7 @@ impl Scene {
 }
 
 async fn hold<F: Fixture>(locks: &LockClient, kind: &str, number: usize) -> LockGuard {
-    F::lock(locks, &format!("held:{kind}:{number}")).lock().await.unwrap()
+    F::lock(locks, &format!("held:{kind}:{number}")).lock().await.unwrap().into_plain()
 }
 
 /// Guarantees 1, 6, 7 and 8.

@@ -129,7 +129,7 @@ async fn a_holder_whose_lock_the_new_master_lacks_is_told_at_once() {
     group.kill(before);
     group.servers[replica].thaw();
     assert_eq!(group.switched(slot, before), replica);
-    let (_, took) = timed(async { (watched.lost().await, leased.lost().await) }).await;
+    let (_, took) = timed(async { (watched.ended().await, leased.ended().await) }).await;
     // The lease is 30 seconds. A busy machine takes longer than the bar, which is 500 ms.
     assert!(took < 2 * SECOND, "{took:?}");
     assert!(!kept.is_lost() && !beside.is_lost(), "the cluster has these");
@@ -157,7 +157,7 @@ async fn a_holder_is_told_at_once_although_the_master_had_just_been_given_a_slot
     group.kill(before);
     group.servers[replica].thaw();
     assert_eq!(group.switched(group.slot_of("a{tag}"), before), replica);
-    let (_, took) = timed(watched.lost()).await;
+    let (_, took) = timed(watched.ended()).await;
     // The lease is 30 seconds.
     assert!(took < 2 * SECOND, "{took:?}");
     assert!(watched.unlock().await.is_err());

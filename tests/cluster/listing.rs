@@ -52,10 +52,10 @@ async fn the_locks_of_all_masters_are_listed_once() {
         soon(task).await.unwrap().unlock().await.unwrap();
     }
     for permit in permits {
-        permit.release().await.unwrap();
+        permit.unlock().await.unwrap();
     }
     for task in waiting_for_permits {
-        soon(task).await.unwrap().release().await.unwrap();
+        soon(task).await.unwrap().unlock().await.unwrap();
     }
     for name in &semaphores {
         locks.semaphore(name, 1).delete().await.unwrap();
@@ -96,7 +96,7 @@ async fn a_slot_that_moves_disturbs_no_listing() {
     group.close_slot(slot, 1);
     let all = soon(locks.list("*")).await.unwrap().locks;
     assert_eq!(all.len(), 3, "{all:#?}");
-    permit.release().await.unwrap();
+    permit.unlock().await.unwrap();
     semaphore.delete().await.unwrap();
     drop(semaphore);
     for guard in guards {

@@ -75,7 +75,7 @@ async fn hold_one_of_each(locks: &LockClient) -> Vec<LockGuard> {
         locks.rlock("watched{tag}").lock().await.unwrap(),
         locks.rlock("leased{tag}").with(&fixed(60 * SECOND)).lock().await.unwrap(),
         locks.fair_lock("fair{tag}").lock().await.unwrap(),
-        locks.fenced_lock("fenced{tag}").lock().await.unwrap().into(),
+        locks.fenced_lock("fenced{tag}").lock().await.unwrap().into_plain(),
         locks.read_write_lock("read{tag}").into_read().lock().await.unwrap(),
         locks.read_write_lock("write{tag}").into_write().lock().await.unwrap(),
     ]

@@ -6,7 +6,7 @@ use lockkeeper_testkit::Cluster;
 
 use crate::cluster::{client, end};
 use crate::support::fixture::{FairLocks, FencedLocks, Fixture, RLocks, ReadLocks, WriteLocks};
-use crate::support::{SECOND, listens, patient, renewed, soon, waiter};
+use crate::support::{SECOND, announces, listens, patient, renewed, soon, waiter};
 
 /// Makes the user on each node: nodes do not share users.
 fn grant(group: &Cluster) {
@@ -53,15 +53,7 @@ async fn the_documented_rights_are_enough_in_a_cluster() {
     is_handed_over::<ReadLocks>(&group, both, "read").await;
     is_handed_over::<RLocks>(&group, both, "rlock").await;
     is_handed_over::<WriteLocks>(&group, both, "write").await;
-    let leader = ours.fenced_lock("leader").lock().await.unwrap();
-    let mut announcements = theirs.fenced_lock("leader").announcements();
-    announcements.changed().await;
-    listens(&group.servers[group.master_of_key("shop:leader")]).await;
-    leader.announce("here").await.unwrap();
-    soon(announcements.changed()).await;
-    assert_eq!(announcements.of(&leader.owner_id()).await.unwrap(), Some(b"here".to_vec()));
-    leader.unlock().await.unwrap();
-    drop(announcements);
+    announces(&ours, &theirs, "leader").await;
 
     let slot = group.slot_of("shop:a");
     let to = (group.master_of(slot) + 1) % 3;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use lockkeeper::{BaseLock, Error, LockClient, LockGuard};
+use lockkeeper::{BaseLock, Error, LockClient};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_test::task;
@@ -268,7 +268,7 @@ pub async fn dropped_queries_leave_nothing<F: Fixture>() {
     for query in 0..7 {
         sweep(async |polls, pause| {
             let lock = F::lock(&it.locks, "a");
-            let guard: LockGuard = F::lock(&it.locks, "b").lock().await.unwrap();
+            let guard = F::lock(&it.locks, "b").lock().await.unwrap();
             let done = match query {
                 0 => left(polls, pause, lock.is_locked()).await.is_some(),
                 1 => left(polls, pause, lock.remaining_lease()).await.is_some(),
@@ -287,12 +287,12 @@ pub async fn dropped_queries_leave_nothing<F: Fixture>() {
         })
         .await;
     }
-    // `lost` and `run`.
+    // `ended` and `run`.
     let guard = F::leased(&it.locks, "a", LIMIT).lock().await.unwrap();
-    assert!(left(1, Pause::No, guard.lost()).await.is_none());
+    assert!(left(1, Pause::No, guard.ended()).await.is_none());
     assert!(left(1, Pause::No, guard.run(std::future::pending::<()>())).await.is_none());
     guard.unlock().await.unwrap();
-    it.is_clean::<F>("a", "lost and run").await;
+    it.is_clean::<F>("a", "ended and run").await;
     it.end().await;
 }
 

@@ -126,7 +126,7 @@ pub async fn locks_work_again_after_the_server_lost_its_data<F: Fixture>() {
     for _ in 0..2 {
         let guard = lock.lock().await.unwrap();
         scene.server.restart();
-        soon(guard.lost()).await;
+        soon(guard.ended()).await.unwrap_err();
         assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
         let guard = soon(lock.lock()).await.unwrap();
         renewed(&guard).await;

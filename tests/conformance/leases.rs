@@ -67,12 +67,12 @@ pub async fn a_fixed_lease_ends<F: Fixture>() {
     let (ours, theirs) = (scene.client().await, scene.client_with(config).await);
     let start = Instant::now();
     let guard = F::leased(&ours, "a", 500 * MS).lock().await.unwrap();
-    let lost = guard.lost();
+    let ended = guard.ended();
     let rival = soon(F::rival(&theirs, "a").lock()).await.unwrap();
     let acquired = start.elapsed();
     assert!(acquired >= 500 * MS, "the rival acquired after {acquired:?}");
     assert!(guard.is_lost() && guard.remaining().is_zero());
-    soon(lost).await;
+    soon(ended).await.unwrap_err();
     assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
     rival.unlock().await.unwrap();
     drop((ours, theirs));
@@ -107,13 +107,11 @@ pub async fn a_leaked_lease_ends<F: Fixture>() {
     let locks = client_with_lease(&scene, 3 * SECOND).await;
     let mut lock = F::lock(&locks, "a");
     let guard = lock.lock().await.unwrap();
-    let lost = guard.lost();
     guard.leak();
     assert!(lock.is_held() && lock.is_locked().await.unwrap(), "`leak` does not release the lock");
     let again = lock.lock().await.expect("the owner can still re-enter");
     again.unlock().await.unwrap();
     assert!(lock.is_locked().await.unwrap(), "a partial release does not release the leaked hold");
-    soon(lost).await;
     soon(F::rival(&locks, "a").lock()).await.unwrap().unlock().await.unwrap();
     drop((lock, locks));
     scene.end().await;
@@ -128,7 +126,7 @@ pub async fn a_hold_ends_after_max_hold<F: Fixture>() {
         let start = Instant::now();
         let guard = F::bounded(locks, name, most).lock().await.unwrap();
         guard.extend(600 * SECOND).await.unwrap();
-        soon(guard.lost()).await;
+        soon(guard.ended()).await.unwrap_err();
         let held = start.elapsed();
         assert!(held > most - most / 50, "lost after {held:?}");
         // The guard is still alive, and the lock is free long before its last lease would end.
@@ -215,7 +213,7 @@ pub async fn a_lease_can_be_extended<F: Fixture>() {
     guard.unlock().await.unwrap();
 
     let guard = F::leased(&locks, "a", 400 * MS).lock().await.unwrap();
-    soon(guard.lost()).await;
+    soon(guard.ended()).await.unwrap_err();
     assert!(matches!(guard.extend(SECOND).await, Err(Error::Lost { .. })), "lost is final");
     drop(guard);
     let guard = lock.lock().await.unwrap();

@@ -276,14 +276,14 @@ async fn hold<R: Row>(ground: &Ground) -> Held {
         ["waiter", "holder", "other"].map(|role| format!("{}-{role}", R::NAME));
     let server = ground.group.server(TAG);
 
-    let guard = R::Rust::lock(locks, &ours).lock().await.unwrap();
+    let guard = R::Rust::lock(locks, &ours).lock().await.unwrap().into_plain();
     let java_waiter = rival::<R>(java, &waits_as);
     let java_waits = waits(server, &java_waiter, &ours).await;
 
     let java_holder = actor::<R>(java, &holds_as);
     java_holder.lock(&theirs).await.unwrap();
     let mut waiter = R::Rust::rival(locks, &theirs);
-    let rust_waits = waiting::<R, _>(server, async move { waiter.lock().await.unwrap() }).await;
+    let rust_waits = waiting::<R, _>(server, async move { waiter.lock().await.unwrap().into_plain() }).await;
 
     let is_over = Arc::new(AtomicBool::new(false));
     let (other, mut rust) = (rival::<R>(java, &tries_as), R::Rust::rival(locks, &theirs));

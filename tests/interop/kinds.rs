@@ -59,7 +59,7 @@ async fn a_claimed_name_is_an_rlock_for_java() {
     let claim = jobs.claim([1, 2]).await.unwrap().unwrap();
     assert_eq!(claim.name(), "2", "Java holds the first");
     assert!(actor.is_locked("{jobs}:2").await.unwrap() && !actor.try_lock("{jobs}:2").await.unwrap());
-    hand_over(&scene.server, claim.into(), &actor, "{jobs}:2").await;
+    hand_over(&scene.server, claim, &actor, "{jobs}:2").await;
     actor.unlock("{jobs}:1").await.unwrap();
     assert_eq!(jobs.claim([1, 2]).await.unwrap().unwrap().name(), "1");
     scene.quiet().await;

@@ -15,11 +15,11 @@ use crate::{Java, Stage, write};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-fn reading(locks: &LockClient) -> ReadLock {
+fn reading(locks: &LockClient) -> ReadLock<'static> {
     locks.read_write_lock("a").into_read()
 }
 
-fn writing(locks: &LockClient) -> WriteLock {
+fn writing(locks: &LockClient) -> WriteLock<'static> {
     locks.read_write_lock("a").into_write()
 }
 

@@ -21,7 +21,7 @@ pub const LEASE: Duration = Duration::from_secs(6);
 pub const HAND_OFF: Duration = Duration::from_secs(6);
 
 /// Rust releases, Java acquires.
-pub async fn hand_over(server: &Commands, guard: LockGuard, waiter: &Actor, name: &str) {
+pub async fn hand_over<T>(server: &Commands, guard: LockGuard<T>, waiter: &Actor, name: &str) {
     let woken = waits(server, waiter, name).await;
     assert!(guard.remaining() > HAND_OFF + SECOND / 2, "the lease must be longer than a hand-off");
     guard.unlock().await.unwrap();
@@ -261,7 +261,7 @@ pub async fn java_force_unlocks_a_rust_holder<R: Row>() {
     let ends = Instant::now() + guard.remaining();
     assert!(actor::<R>(&stage.java, "repair").force_unlock("a").await.unwrap());
     timeout(HAND_OFF, woken).await.expect("a message wakes the waiter").unwrap();
-    soon(guard.lost()).await;
+    soon(guard.ended()).await.unwrap_err();
     assert!(Instant::now() < ends, "a renewal finds the loss before the lease ends");
     assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
     assert!(waiter.is_held("a").await.unwrap());

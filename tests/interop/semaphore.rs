@@ -43,7 +43,10 @@ async fn a_full_semaphore_refuses_from_either_side() {
         let ours = semaphore.acquire().await.unwrap();
         assert_eq!(java.available_permits("a").await.unwrap(), 1);
         let theirs = java.acquire_permit("a", LEASE).await.unwrap();
-        assert_eq!((java.available_permits("a").await, semaphore.available().await.unwrap()), (Ok(0), 0));
+        assert_eq!(
+            (java.available_permits("a").await, semaphore.available_permits().await.unwrap()),
+            (Ok(0), 0)
+        );
         assert_eq!(java.try_permit("a", Duration::ZERO, LEASE).await.unwrap(), None);
         assert!(semaphore.try_acquire().await.unwrap().is_none());
         let listed: Vec<String> =
@@ -52,11 +55,14 @@ async fn a_full_semaphore_refuses_from_either_side() {
         // Each side releases a permit of the other, by its id.
         assert!(java.release_permit("a", &ours.id().to_string()).await.unwrap());
         assert!(!java.release_permit("a", &ours.id().to_string()).await.unwrap());
-        assert!(matches!(ours.release().await, Err(Error::NotHeld(_))));
+        assert!(matches!(ours.unlock().await, Err(Error::NotHeld(_))));
         let theirs: PermitId = theirs.parse().unwrap();
-        assert!(semaphore.force_release(theirs).await.unwrap());
-        assert!(!semaphore.force_release(theirs).await.unwrap());
-        assert_eq!((java.available_permits("a").await, semaphore.available().await.unwrap()), (Ok(2), 2));
+        assert!(semaphore.force_unlock(theirs).await.unwrap());
+        assert!(!semaphore.force_unlock(theirs).await.unwrap());
+        assert_eq!(
+            (java.available_permits("a").await, semaphore.available_permits().await.unwrap()),
+            (Ok(2), 2)
+        );
         assert!(semaphore.delete().await.unwrap());
     }
     end(stage).await;
@@ -77,7 +83,7 @@ async fn a_release_wakes_waiters_of_the_other_side() {
         listens(&stage.scene.server).await;
         quiet(|| stage.scene.server.scripts()).await; // it attempts once more
         if round % 2 == 0 {
-            batch.release().await.unwrap()
+            batch.unlock().await.unwrap()
         } else {
             drop(batch)
         }
@@ -96,7 +102,7 @@ async fn a_release_wakes_waiters_of_the_other_side() {
         let (ours, waited) = timed(waiting).await;
         assert!(waited < 5 * SECOND, "{waited:?}");
         assert!(java.release_permit("a", &other).await.unwrap());
-        ours.unwrap().release().await.unwrap();
+        ours.unwrap().unlock().await.unwrap();
     }
     assert_eq!(java.available_permits("a").await, Ok(2));
     drop(semaphore);
@@ -133,7 +139,7 @@ async fn both_sides_together_never_exceed_the_permits() {
                 enter(&in_use);
                 sleep(MS).await;
                 in_use.fetch_sub(1, Ordering::SeqCst);
-                permit.release().await.unwrap();
+                permit.unlock().await.unwrap();
             }
         });
     }
@@ -161,9 +167,9 @@ async fn permits_of_a_killed_jvm_come_back_when_their_leases_end() {
     let holders = semaphore.holders().await.unwrap();
     let left = holders.iter().find(|holder| holder.id.to_string() == endless).unwrap();
     assert_eq!(left.remaining_lease.duration(), None);
-    assert!(semaphore.force_release(left.id).await.unwrap());
-    permit.release().await.unwrap();
-    assert_eq!(semaphore.available().await.unwrap(), 2);
+    assert!(semaphore.force_unlock(left.id).await.unwrap());
+    permit.unlock().await.unwrap();
+    assert_eq!(semaphore.available_permits().await.unwrap(), 2);
     drop(semaphore);
     end(stage).await;
 }
@@ -182,7 +188,7 @@ async fn a_java_clock_that_is_ahead_takes_no_permit_within_the_slack() {
         let renewals = 5 * SECOND;
         assert_eq!(java.try_permit("a", renewals, LEASE).await.unwrap(), None, "{ahead:?} ahead");
         assert!(!permit.is_lost());
-        permit.release().await.unwrap();
+        permit.unlock().await.unwrap();
 
         if ahead < SECOND {
             let permit = semaphore.clone().with(&fixed(2 * SECOND)).acquire().await.unwrap();
@@ -214,11 +220,11 @@ async fn a_java_clock_that_is_ahead_of_the_slack_takes_a_permit_and_its_renewal_
         .unwrap()
         .expect("its clock says that the lease has ended");
     assert!(!permit.is_lost() && permit.remaining() > lease / 2, "nobody has told it yet");
-    let (_, waited) = timed(permit.lost()).await;
+    let (_, waited) = timed(permit.ended()).await;
     assert!(waited < lease / 2, "{waited:?}");
     assert!(semaphore.try_acquire().await.unwrap().is_none(), "Java has the permit");
     assert!(java.release_permit("a", &theirs).await.unwrap());
-    assert_eq!(semaphore.available().await.unwrap(), 1);
+    assert_eq!(semaphore.available_permits().await.unwrap(), 1);
     drop((semaphore, permit, locks));
     fast.end(&stage.scene).await;
     end(stage).await;
@@ -249,7 +255,7 @@ async fn permits_are_shared_in_a_cluster() {
         });
         eventually("Java listens", || group.channels(), |channels| channels.len() == 1).await;
         quiet(|| group.servers.iter().map(|server| server.scripts()).sum()).await; // it attempts once more
-        ours.release().await.unwrap();
+        ours.unlock().await.unwrap();
         let theirs = soon(waiting).await.unwrap();
         let next = tokio::spawn({
             let semaphore = semaphore.clone();
@@ -260,7 +266,7 @@ async fn permits_are_shared_in_a_cluster() {
         assert!(actor.release_permit(name, &theirs).await.unwrap());
         let (next, waited) = timed(next).await;
         assert!(waited < 5 * SECOND, "{waited:?}");
-        next.unwrap().release().await.unwrap();
+        next.unwrap().unlock().await.unwrap();
         semaphore.delete().await.unwrap();
     }
     drop((java, locks));

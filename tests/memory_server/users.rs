@@ -103,7 +103,7 @@ async fn a_lost_read_lock_is_lost_and_its_writers_acquire() {
     let reader = locks.read_write_lock(KEY).into_read().lock().await.unwrap();
     assert!(server.expire(KEY));
     let writer = locks.read_write_lock(KEY).into_write().lock().await.unwrap();
-    reader.lost().await;
+    reader.ended().await.unwrap_err();
     assert!(matches!(reader.unlock().await, Err(Error::NotHeld { .. })));
     writer.unlock().await.unwrap();
     assert!(!server.expire(KEY), "it is free");
@@ -157,7 +157,7 @@ async fn a_long_outage_costs_the_lock_and_ends() {
         let guard = locks.rlock(KEY).lock().await.unwrap();
         outage(&server, true);
         let start = Instant::now();
-        guard.lost().await;
+        guard.ended().await.unwrap_err();
         assert!(start.elapsed() <= 30 * SECOND);
         let error = locks.rlock(KEY).try_lock().await.unwrap_err();
         assert!(error.is_transient(), "{error}");
@@ -186,7 +186,7 @@ async fn a_restart_that_loses_data_lets_two_in_and_one_is_told() {
     server.start(Data::Lost);
     let second = others.rlock(KEY).lock().await.unwrap();
     assert!(!first.is_lost(), "nobody told it yet");
-    first.lost().await;
+    first.ended().await.unwrap_err();
     assert!(matches!(first.unlock().await, Err(Error::NotHeld { .. })));
     second.unlock().await.unwrap();
 }

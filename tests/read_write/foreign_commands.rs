@@ -78,7 +78,7 @@ async fn a_removed_hold_is_lost_and_affects_no_other_hold() {
     let key = holds(&scene).remove(0);
     let second = reader(&locks).lock().await.unwrap();
     scene.server.run::<()>(&["DEL", &key]);
-    soon(first.lost()).await;
+    soon(first.ended()).await.unwrap_err();
     assert!(!second.is_lost() && !can_write(&locks).await);
     assert!(matches!(first.unlock().await, Err(Error::NotHeld { .. })));
     second.unlock().await.expect("the second hold was not removed");
@@ -87,8 +87,8 @@ async fn a_removed_hold_is_lost_and_affects_no_other_hold() {
     let writing = lock.write().lock().await.unwrap();
     let reading = lock.read().lock().await.unwrap();
     scene.server.run::<()>(&["DEL", "a"]);
-    soon(writing.lost()).await;
-    soon(reading.lost()).await;
+    soon(writing.ended()).await.unwrap_err();
+    soon(reading.ended()).await.unwrap_err();
     drop((writing, reading));
     eventually("no key of the read hold is left", || holds(&scene), Vec::is_empty).await;
     drop((lock, locks));

@@ -22,7 +22,7 @@ async fn both_holds_of_an_owner_are_renewed_side_by_side() {
     for number in 0..20 {
         outlives.push(locks.read_write_lock(format!("{number}")).read().lock().await.unwrap());
     }
-    let left = async |lock: &ReadLock| {
+    let left = async |lock: &ReadLock<'_>| {
         lock.remaining_lease().await.unwrap().expect("the lock is held").duration().unwrap()
     };
     throughout(lease + 500 * MS, async || assert!(left(lock.read()).await > lease / 10)).await;
@@ -83,7 +83,7 @@ async fn each_read_hold_ends_with_its_own_lease() {
     let outer = lock.read().lock().await.unwrap();
     sleep(SECOND).await; // much of its lease
     lock.read().lock().await.unwrap().unlock().await.unwrap();
-    soon(outer.lost()).await;
+    soon(outer.ended()).await.unwrap_err();
     lock.write().try_lock().await.unwrap().expect("no reader is left").unlock().await.unwrap();
     drop((outer, lock, locks));
     scene.end().await;

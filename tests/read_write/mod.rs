@@ -26,11 +26,11 @@ use tokio::time::Instant;
 /// Watchdog lease of holders that die.
 const LEASE: Duration = Duration::from_secs(3);
 
-fn reader(locks: &LockClient) -> ReadLock {
+fn reader(locks: &LockClient) -> ReadLock<'static> {
     locks.read_write_lock("a").into_read()
 }
 
-fn writer(locks: &LockClient) -> WriteLock {
+fn writer(locks: &LockClient) -> WriteLock<'static> {
     locks.read_write_lock("a").into_write()
 }
 

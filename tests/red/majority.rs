@@ -135,7 +135,7 @@ async fn a_key_of_another_kind_costs_one_vote() {
 async fn servers_that_are_not_independent_are_refused() {
     let three = Three::start().await;
     let clients = three.clients(patient()).await;
-    let problem = |members: Vec<RLock>| RedLock::new(members).unwrap_err().problem().to_owned();
+    let problem = |members: Vec<RLock<'static>>| RedLock::new(members).unwrap_err().problem().to_owned();
     assert!(problem(Vec::new()).contains("missing"));
     assert!(problem(members(&clients[..2])).contains("two"));
     let again = connect(three.scene.server.url().replace("127.0.0.1", "localhost"), patient()).await;

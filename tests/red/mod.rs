@@ -73,7 +73,7 @@ impl Three {
     }
 }
 
-fn members(clients: &[LockClient]) -> Vec<RLock> {
+fn members(clients: &[LockClient]) -> Vec<RLock<'static>> {
     clients.iter().map(|locks| locks.rlock("a")).collect()
 }
 

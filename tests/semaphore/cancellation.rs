@@ -57,12 +57,12 @@ async fn a_dropped_acquire_leaves_no_permit() {
     let semaphore = locks.semaphore("a", 3);
     let each = async || {
         // All permits can be acquired at once, not after a lease.
-        soon(semaphore.acquire_many(3)).await.unwrap().release().await.unwrap();
+        soon(semaphore.acquire_many(3)).await.unwrap().unlock().await.unwrap();
     };
     sweep!(each, semaphore.acquire());
     sweep!(each, semaphore.acquire_many(3));
     sweep!(each, semaphore.try_acquire_many(2));
-    sweep!(each, async { semaphore.acquire().await.unwrap().release().await });
+    sweep!(each, async { semaphore.acquire().await.unwrap().unlock().await });
     is_whole(&scene, &semaphore, 3).await;
     drop(semaphore);
     end(scene, [locks]).await;
@@ -76,19 +76,19 @@ async fn a_dropped_wait_leaves_no_permit_and_hides_none() {
     for wanted in [1, 2] {
         let mut holders = Vec::new();
         let each = async || {
-            soon(semaphore.acquire_many(2)).await.unwrap().release().await.unwrap();
+            soon(semaphore.acquire_many(2)).await.unwrap().unlock().await.unwrap();
         };
         sweep!(each, async {
             let held = semaphore.acquire_many(2).await.unwrap();
             let releasing = tokio::spawn(async move {
                 sleep(10 * MS).await;
-                held.release().await.unwrap();
+                held.unlock().await.unwrap();
             });
             let behind = tokio::spawn({
                 let semaphore = semaphore.clone();
                 async move {
                     sleep(5 * MS).await;
-                    semaphore.acquire().await.unwrap().release().await.unwrap();
+                    semaphore.acquire().await.unwrap().unlock().await.unwrap();
                 }
             });
             let permit = semaphore.acquire_many(wanted).await;

@@ -23,13 +23,17 @@ async fn a_permit_that_is_released_by_force_is_told_to_its_holder() {
         async move { semaphore.acquire().await.unwrap() }
     });
     listens(&scene.server).await;
-    assert!(beside.semaphore("a", 2).force_release(batch.id()).await.unwrap());
+    assert!(beside.semaphore("a", 2).force_unlock(batch.id()).await.unwrap());
     let next = soon(waiting).await.unwrap();
-    assert!(!beside.semaphore("a", 2).force_release(batch.id()).await.unwrap(), "it is gone");
+    assert!(!beside.semaphore("a", 2).force_unlock(batch.id()).await.unwrap(), "it is gone");
     assert!(matches!(batch.extend(30 * SECOND).await, Err(Error::Lost(_))));
     assert!(batch.is_lost() && !other.is_lost() && !next.is_lost());
-    assert!(matches!(batch.release().await, Err(Error::NotHeld(_))));
-    assert_eq!(semaphore.available().await.unwrap(), 0, "a release of a permit that is gone adds none");
+    assert!(matches!(batch.unlock().await, Err(Error::NotHeld(_))));
+    assert_eq!(
+        semaphore.available_permits().await.unwrap(),
+        0,
+        "a release of a permit that is gone adds none"
+    );
     drop((other, next));
     is_whole(&scene, &semaphore, 2).await;
     drop(semaphore);
@@ -45,11 +49,11 @@ async fn a_batch_of_which_a_permit_is_gone_is_lost_and_gives_the_others_back() {
     for tells in [true, false] {
         let batch = semaphore.acquire_many(3).await.unwrap();
         let ids: Vec<_> = batch.ids().collect();
-        assert!(semaphore.force_release(ids[1]).await.unwrap());
+        assert!(semaphore.force_unlock(ids[1]).await.unwrap());
         if tells {
             assert!(matches!(batch.extend(60 * SECOND).await, Err(Error::Lost(_))));
         }
-        assert!(matches!(batch.release().await, Err(Error::NotHeld(_))));
+        assert!(matches!(batch.unlock().await, Err(Error::NotHeld(_))));
         is_whole(&scene, &semaphore, 3).await;
     }
     drop(semaphore);
@@ -63,11 +67,11 @@ async fn the_others_of_a_lost_batch_come_back_at_once() {
     let locks = scene.client().await;
     let semaphore = locks.semaphore("a", 3);
     let batch = semaphore.acquire_many(3).await.unwrap();
-    assert!(semaphore.force_release(batch.id()).await.unwrap());
+    assert!(semaphore.force_unlock(batch.id()).await.unwrap());
     assert!(matches!(batch.extend(60 * SECOND).await, Err(Error::Lost(_))));
     let next = soon(semaphore.acquire_many(3)).await.unwrap();
-    assert!(batch.release().await.is_err() && !next.is_lost());
-    next.release().await.unwrap();
+    assert!(batch.unlock().await.is_err() && !next.is_lost());
+    next.unlock().await.unwrap();
     is_whole(&scene, &semaphore, 3).await;
     drop(semaphore);
     end(scene, [locks]).await;
@@ -81,28 +85,32 @@ async fn deleted_keys_are_told_at_the_next_renewal() {
     let semaphore = locks.semaphore("a", 2);
     let permit = semaphore.acquire().await.unwrap();
     scene.server.run::<()>(&["DEL", "a", "{a}:timeout"]);
-    soon(permit.lost()).await;
-    assert!(matches!(permit.release().await, Err(Error::NotHeld(_))));
-    assert_eq!(semaphore.available().await.unwrap(), 2, "a new semaphore has the number of the program");
+    soon(permit.ended()).await.unwrap_err();
+    assert!(matches!(permit.unlock().await, Err(Error::NotHeld(_))));
+    assert_eq!(
+        semaphore.available_permits().await.unwrap(),
+        2,
+        "a new semaphore has the number of the program"
+    );
 
     // Of the set alone: its permits never come back, so the total is too small until it is set anew.
     let permit = semaphore.acquire().await.unwrap();
     scene.server.run::<()>(&["DEL", "{a}:timeout"]);
-    soon(permit.lost()).await;
-    assert!(permit.release().await.is_err());
+    soon(permit.ended()).await.unwrap_err();
+    assert!(permit.unlock().await.is_err());
     let one = semaphore.try_acquire().await.unwrap().expect("one of one");
     assert!(matches!(soon(semaphore.acquire_many(2)).await, Err(Error::InvalidPermits { total: 1, .. })));
     semaphore.resize(2).await.unwrap();
-    one.release().await.unwrap();
+    one.unlock().await.unwrap();
     is_whole(&scene, &semaphore, 2).await;
 
     // Of the set alone while all permits were in use: nothing is left, so the number of the program counts again.
     let both = semaphore.acquire_many(2).await.unwrap();
     let _: u64 = scene.server.run(&["EXPIRE", "a", "1000"]);
     scene.server.run::<()>(&["DEL", "{a}:timeout"]);
-    assert_eq!((semaphore.available().await.unwrap(), semaphore.total().await.unwrap()), (2, 2));
-    soon(both.lost()).await;
-    assert!(matches!(both.release().await, Err(Error::NotHeld(_))));
+    assert_eq!((semaphore.available_permits().await.unwrap(), semaphore.total().await.unwrap()), (2, 2));
+    soon(both.ended()).await.unwrap_err();
+    assert!(matches!(both.unlock().await, Err(Error::NotHeld(_))));
     assert!(matches!(semaphore.acquire_many(3).await, Err(Error::InvalidPermits { total: 2, .. })));
     let one = semaphore.acquire().await.unwrap();
     let two = semaphore.acquire().await.unwrap();
@@ -117,8 +125,8 @@ async fn deleted_keys_are_told_at_the_next_renewal() {
     let second = semaphore.try_acquire().await.unwrap().expect("one of two is in use");
     assert!(semaphore.try_acquire().await.unwrap().is_none());
     scene.server.run::<()>(&["DEL", "a"]);
-    permit.release().await.unwrap();
-    second.release().await.unwrap();
+    permit.unlock().await.unwrap();
+    second.unlock().await.unwrap();
     is_whole(&scene, &semaphore, 2).await;
     drop(semaphore);
     end(scene, [locks]).await;
@@ -158,7 +166,7 @@ async fn the_permits_of_a_killed_process_come_back_after_their_lease() {
     process.kill();
     let (all, waited) = timed(semaphore.acquire_many(3)).await;
     assert!(waited < LEASE + LIMIT / 2, "{waited:?}");
-    all.unwrap().release().await.unwrap();
+    all.unwrap().unlock().await.unwrap();
     is_whole(&scene, &semaphore, 3).await;
     drop(process);
     drop(semaphore);
@@ -179,10 +187,14 @@ async fn a_shutdown_releases_what_was_dropped_and_ends_those_who_wait() {
     drop(batch);
     soon(locks.shutdown()).await.unwrap();
     assert!(matches!(soon(waiting).await.unwrap(), Err(Error::Closed)));
-    assert_eq!(beside.semaphore("a", 3).available().await.unwrap(), 2, "what was dropped is released");
+    assert_eq!(
+        beside.semaphore("a", 3).available_permits().await.unwrap(),
+        2,
+        "what was dropped is released"
+    );
     assert!(!kept.is_lost(), "its section is still at work");
     assert!(matches!(semaphore.acquire().await, Err(Error::Closed)));
-    kept.release().await.unwrap();
+    kept.unlock().await.unwrap();
     is_whole(&scene, &beside.semaphore("a", 3), 3).await;
     drop((semaphore, locks));
     end(scene, [beside]).await;
@@ -194,7 +206,7 @@ async fn only_the_number_stays_after_the_last_release() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let semaphore = locks.semaphore("a", 2);
-    semaphore.acquire_many(2).await.unwrap().release().await.unwrap();
+    semaphore.acquire_many(2).await.unwrap().unlock().await.unwrap();
     eventually("the set is gone", || scene.server.keys(), |keys| keys == &["a"]).await;
     sleep(10 * MS).await;
     assert!(scene.server.channels().is_empty());

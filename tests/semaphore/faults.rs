@@ -24,14 +24,17 @@ async fn a_command_whose_reply_is_lost_counts_once() {
             };
             let before = swallow("semaphore/acquire.lua");
             let permit = soon(semaphore.acquire_many(wanted)).await.unwrap();
-            assert_eq!((proxy.swallowed(), other.available().await.unwrap()), (before + 1, 3 - wanted));
+            assert_eq!(
+                (proxy.swallowed(), other.available_permits().await.unwrap()),
+                (before + 1, 3 - wanted)
+            );
             let before = swallow("semaphore/renew.lua");
             soon(permit.extend(60 * SECOND)).await.unwrap();
             assert_eq!(proxy.swallowed(), before + 1);
             assert!(permit.remaining() > 50 * SECOND);
             let before = swallow("semaphore/release.lua");
-            soon(permit.release()).await.expect("the lost reply was that of this release");
-            assert_eq!((proxy.swallowed(), other.available().await.unwrap()), (before + 1, 3));
+            soon(permit.unlock()).await.expect("the lost reply was that of this release");
+            assert_eq!((proxy.swallowed(), other.available_permits().await.unwrap()), (before + 1, 3));
         }
     }
     locks.shutdown().await.unwrap();
@@ -51,9 +54,9 @@ async fn a_late_acquire_leaves_an_orphan_for_seconds_not_for_a_lease() {
     let semaphore = locks.semaphore("a", 2);
     stuck(&proxy);
     let permit = soon(semaphore.acquire_many(2)).await.unwrap();
-    soon(permit.release()).await.unwrap();
+    soon(permit.unlock()).await.unwrap();
     deliver(&scene.server, &proxy, "semaphore/acquire.lua", 1).await;
-    soon(beside.semaphore("a", 2).acquire_many(2)).await.unwrap().release().await.unwrap();
+    soon(beside.semaphore("a", 2).acquire_many(2)).await.unwrap().unlock().await.unwrap();
     locks.shutdown().await.unwrap();
     is_whole(&scene, &beside.semaphore("a", 2), 2).await;
     drop((semaphore, proxy, locks));
@@ -77,7 +80,7 @@ async fn no_permit_is_missing_after_many_cuts() {
                 let permit = semaphore.acquire_many(wanted).await.unwrap();
                 sleep(MS).await;
                 // A cut can cost a permit its renewal, but never another one.
-                if round % 2 == 0 { drop(permit) } else { permit.release().await.unwrap() }
+                if round % 2 == 0 { drop(permit) } else { permit.unlock().await.unwrap() }
             }
         }));
     }
@@ -122,8 +125,8 @@ async fn a_copy_that_finds_its_permit_beside_too_many_others_is_granted() {
     });
     eventually("the reply is lost", || proxy.swallowed(), |swallowed| *swallowed > before).await;
     other.resize(4).await.unwrap();
-    soon(call).await.unwrap().expect("it was granted before").release().await.unwrap();
-    held.release().await.unwrap();
+    soon(call).await.unwrap().expect("it was granted before").unlock().await.unwrap();
+    held.unlock().await.unwrap();
     locks.shutdown().await.unwrap();
     is_whole(&scene, &other, 4).await;
     drop((semaphore, other, proxy, locks));
@@ -154,18 +157,16 @@ async fn a_user_without_a_right_costs_no_permit_and_adds_none() {
         is_whole(&scene, &semaphore, 3).await;
         // The permit stays, as one whose lease has ended.
         let permit = semaphore.acquire().await.unwrap();
-        may_fail(&theirs.force_release(permit.id()).await.map(Some).map(|permit| permit.map(drop)));
+        may_fail(&theirs.force_unlock(permit.id()).await.map(Some).map(|permit| permit.map(drop)));
         drop(permit);
-        soon(semaphore.acquire_many(3)).await.unwrap().release().await.unwrap();
+        soon(semaphore.acquire_many(3)).await.unwrap().unlock().await.unwrap();
         is_whole(&scene, &semaphore, 3).await;
         // Those of a process that died.
         let dead = semaphore.clone().with(&fixed(200 * MS)).acquire_many(3).await.unwrap();
-        let lost = dead.lost();
         dead.leak();
-        soon(lost).await;
-        soon(async { while semaphore.available().await.unwrap() < 3 {} }).await;
+        soon(async { while semaphore.available_permits().await.unwrap() < 3 {} }).await;
         may_fail(&theirs.try_acquire().await.map(|permit| permit.map(drop)));
-        soon(semaphore.acquire_many(3)).await.unwrap().release().await.unwrap();
+        soon(semaphore.acquire_many(3)).await.unwrap().unlock().await.unwrap();
         is_whole(&scene, &semaphore, 3).await;
         drop((theirs, narrow));
     }

@@ -25,13 +25,13 @@ async fn never_more_hold_permits_than_there_are() {
             for round in 0..20 {
                 let wanted = if (number + round) % 5 == 0 { 2 } else { 1 };
                 let permit = semaphore.acquire_many(wanted).await.unwrap();
-                assert_eq!(permit.count(), wanted);
+                assert_eq!(permit.num_permits(), wanted);
                 let now = in_use.fetch_add(wanted, Ordering::SeqCst) + wanted;
                 assert!(now <= 3, "{now} of 3 permits are in use");
                 yield_now().await;
                 in_use.fetch_sub(wanted, Ordering::SeqCst);
                 if round % 2 == 0 {
-                    permit.release().await.unwrap()
+                    permit.unlock().await.unwrap()
                 } else {
                     drop(permit)
                 }
@@ -54,13 +54,13 @@ async fn each_permit_is_independent_of_the_others() {
     let locks = scene.client().await;
     let semaphore = locks.semaphore("a", 3);
     let permits = [semaphore.acquire().await.unwrap(), semaphore.clone().acquire().await.unwrap()];
-    assert_eq!(semaphore.available().await.unwrap(), 1);
+    assert_eq!(semaphore.available_permits().await.unwrap(), 1);
     assert_ne!(permits[0].id(), permits[1].id());
     let batch = semaphore.try_acquire_many(2).await.unwrap();
     assert!(batch.is_none(), "only one is available, and a batch is all or none");
-    assert_eq!(semaphore.available().await.unwrap(), 1, "a refused batch leaves nothing");
+    assert_eq!(semaphore.available_permits().await.unwrap(), 1, "a refused batch leaves nothing");
     let [one, two] = permits;
-    one.release().await.unwrap();
+    one.unlock().await.unwrap();
     assert!(!two.is_lost() && two.remaining() > 20 * SECOND);
     let batch = semaphore.try_acquire_many(2).await.unwrap().expect("two are available");
     assert!(semaphore.try_acquire().await.unwrap().is_none());
@@ -89,9 +89,9 @@ async fn all_holders_of_a_large_semaphore_are_listed() {
     let batches = join_all((0..4).map(|_| semaphore.acquire_many(300))).await;
     let batches: Vec<_> = batches.into_iter().map(Result::unwrap).collect();
     assert_eq!(semaphore.holders().await.unwrap().len(), 1_200);
-    assert_eq!(semaphore.available().await.unwrap(), 800);
+    assert_eq!(semaphore.available_permits().await.unwrap(), 800);
     for batch in batches {
-        batch.release().await.unwrap();
+        batch.unlock().await.unwrap();
     }
     is_whole(&scene, &semaphore, 2_000).await;
     drop(semaphore);
@@ -115,7 +115,7 @@ async fn what_cannot_be_acquired_is_a_typed_error() {
     assert!(huge.to_string().contains("at most 10000 permits together"), "{huge}");
     assert!(matches!(semaphore.resize(0).await, Err(Error::InvalidPermits { .. })));
     assert!("not an id".parse::<PermitId>().is_err() && "0".repeat(31).parse::<PermitId>().is_err());
-    assert!(!semaphore.force_release("0".repeat(32).parse().unwrap()).await.unwrap());
+    assert!(!semaphore.force_unlock("0".repeat(32).parse().unwrap()).await.unwrap());
 
     // Keys of other types are never changed.
     for command in [
@@ -139,7 +139,7 @@ async fn what_cannot_be_acquired_is_a_typed_error() {
         for found in [
             other.try_acquire().await.map(|_| 0),
             soon(other.acquire()).await.map(|_| 0),
-            other.available().await,
+            other.available_permits().await,
             other.resize(5).await.map(|()| 0),
             other.delete().await.map(|_| 0),
         ] {
@@ -168,20 +168,20 @@ async fn another_total_on_the_server_counts_and_is_reported_once() {
         let semaphore = locks.semaphore("a", 5);
         let two = semaphore.acquire_many(2).await.unwrap();
         assert!(semaphore.try_acquire().await.unwrap().is_none(), "there are two, not five");
-        two.release().await.unwrap();
+        two.unlock().await.unwrap();
         assert_eq!((semaphore.total().await.unwrap(), reports()), (2, 1), "{}", events.text());
     }
     let text = events.text();
     assert!(text.contains("wanted=5") && text.contains("found=2"), "{text}");
     locks.semaphore("a", 5).resize(5).await.unwrap();
     for _ in 0..3 {
-        locks.semaphore("a", 5).acquire_many(5).await.unwrap().release().await.unwrap();
+        locks.semaphore("a", 5).acquire_many(5).await.unwrap().unlock().await.unwrap();
         assert_eq!(locks.semaphore("a", 5).total().await.unwrap(), 5);
     }
     assert_eq!(reports(), 1);
     // Those who were told the number before learn of this one, once.
     for _ in 0..3 {
-        locks.semaphore("a", 2).acquire_many(5).await.unwrap().release().await.unwrap();
+        locks.semaphore("a", 2).acquire_many(5).await.unwrap().unlock().await.unwrap();
     }
     assert_eq!(reports(), 2);
     drop(beside);
@@ -217,13 +217,13 @@ async fn a_new_total_takes_no_permit_away() {
         permits.push(semaphore.acquire().await.unwrap());
     }
     semaphore.resize(2).await.unwrap();
-    assert_eq!(semaphore.available().await.unwrap(), 0);
+    assert_eq!(semaphore.available_permits().await.unwrap(), 0);
     for _ in 0..2 {
-        permits.pop().unwrap().release().await.unwrap();
+        permits.pop().unwrap().unlock().await.unwrap();
         assert!(semaphore.try_acquire().await.unwrap().is_none(), "two of two are in use");
     }
     assert!(permits.iter().all(|permit| !permit.is_lost()));
-    permits.pop().unwrap().release().await.unwrap();
+    permits.pop().unwrap().unlock().await.unwrap();
     let next = semaphore.try_acquire().await.unwrap().expect("one of two is available");
     assert!(semaphore.try_acquire().await.unwrap().is_none());
     semaphore.resize(3).await.unwrap();
@@ -240,13 +240,13 @@ async fn a_free_permit_costs_one_script_and_its_release_another() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let semaphore = locks.semaphore("a", 2);
-    semaphore.acquire().await.unwrap().release().await.unwrap();
+    semaphore.acquire().await.unwrap().unlock().await.unwrap();
     let before = scene.server.scripts();
     let permit = semaphore.acquire().await.unwrap();
     assert_eq!(scene.server.scripts(), before + 1);
-    permit.release().await.unwrap();
+    permit.unlock().await.unwrap();
     assert_eq!(scene.server.scripts(), before + 2);
-    semaphore.acquire_many(2).await.unwrap().release().await.unwrap();
+    semaphore.acquire_many(2).await.unwrap().unlock().await.unwrap();
     assert_eq!(scene.server.scripts(), before + 4);
     drop(semaphore);
     end(scene, [locks]).await;

@@ -19,7 +19,7 @@ async fn is_whole(scene: &Scene, semaphore: &Semaphore, total: u32) {
     let number = || scene.server.run::<Option<u32>>(&["GET", semaphore.name()]);
     eventually("all permits are available", number, |number| number.is_none_or(|number| number == total))
         .await;
-    assert_eq!(semaphore.available().await.unwrap(), total);
+    assert_eq!(semaphore.available_permits().await.unwrap(), total);
     assert!(semaphore.holders().await.unwrap().is_empty());
 }
 

@@ -23,14 +23,14 @@ async fn the_watchdog_renews_permits_in_batches() {
     let before = scene.server.scripts();
     sleep(3 * lease).await;
     assert!(permits.iter().chain([&short]).all(|permit| !permit.is_lost()));
-    assert_eq!(semaphore.available().await.unwrap(), 50 - 44);
+    assert_eq!(semaphore.available_permits().await.unwrap(), 50 - 44);
     let scripts = scene.server.scripts() - before;
     // Nine thirds of a lease, over which the renewals are spread, and 18 of the short lease.
     assert!(scripts < 300, "{scripts} scripts");
     for permit in permits {
-        permit.release().await.unwrap();
+        permit.unlock().await.unwrap();
     }
-    short.release().await.unwrap();
+    short.unlock().await.unwrap();
     is_whole(&scene, &semaphore, 50).await;
     drop(semaphore);
     end(scene, [locks]).await;
@@ -49,9 +49,9 @@ async fn a_fixed_lease_is_lost_at_its_end_and_its_permit_comes_back() {
     assert!(begin.elapsed() > 500 * MS && permit.is_lost() && permit.remaining().is_zero());
     assert!(matches!(permit.extend(SECOND).await, Err(Error::Lost(_))));
     let next = soon(semaphore.acquire()).await.unwrap();
-    assert!(matches!(permit.release().await, Err(Error::NotHeld(_))));
+    assert!(matches!(permit.unlock().await, Err(Error::NotHeld(_))));
     assert!(semaphore.try_acquire().await.unwrap().is_none(), "a release of the lost permit adds none");
-    next.release().await.unwrap();
+    next.unlock().await.unwrap();
     is_whole(&scene, &semaphore, 1).await;
     drop(semaphore);
     end(scene, [locks]).await;
@@ -63,11 +63,11 @@ async fn a_permit_ends_at_its_longest_hold_and_stays_for_its_shortest() {
     let locks = scene.client().await;
     let semaphore = locks.semaphore("a", 1);
     let longest = semaphore.clone().with(&at_most(300 * MS)).acquire().await.unwrap();
-    soon(longest.lost()).await;
+    soon(longest.ended()).await.unwrap_err();
     // The background releases it, long before the lease ends.
     let kept = soon(semaphore.clone().with(&at_least(500 * MS)).acquire()).await.unwrap();
     let begin = Instant::now();
-    kept.release().await.unwrap();
+    kept.unlock().await.unwrap();
     assert!(semaphore.try_acquire().await.unwrap().is_none(), "it is kept");
     let next = soon(semaphore.acquire()).await.unwrap();
     assert!(begin.elapsed() > 400 * MS);
@@ -83,12 +83,12 @@ async fn run_releases_the_permit_and_reports_a_loss() {
     let locks = scene.client().await;
     let semaphore = locks.semaphore("a", 1);
     assert_eq!(semaphore.run(async { 7 }).await.unwrap(), 7);
-    assert_eq!(semaphore.available().await.unwrap(), 1);
+    assert_eq!(semaphore.available_permits().await.unwrap(), 1);
     let short = semaphore.clone().with(&LockOptions::builder().fixed(200 * MS).build().unwrap());
     let lost = soon(short.run(std::future::pending::<()>())).await.unwrap_err();
     assert!(lost.work_was_unprotected(), "{lost:?}");
     drop(short);
-    let available = async || semaphore.available().await.unwrap();
+    let available = async || semaphore.available_permits().await.unwrap();
     while available().await == 0 {
         sleep(10 * MS).await;
     }

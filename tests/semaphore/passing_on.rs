@@ -34,7 +34,7 @@ async fn contend(scene: &Scene, semaphore: &Semaphore, drops: bool) -> (u64, u64
                 if drops {
                     drop(permit);
                 } else {
-                    permit.release().await.unwrap();
+                    permit.unlock().await.unwrap();
                 }
             }
         })
@@ -74,7 +74,7 @@ async fn permits_that_come_back_together_are_handed_over_together() {
     let mut ids = held.each_ref().map(|permit| permit.id());
     let before = scene.server.scripts();
     for permit in held {
-        assert!(permit.release().now_or_never().unwrap().is_ok());
+        assert!(permit.unlock().now_or_never().unwrap().is_ok());
     }
     let next = soon(join_all(tasks)).await.into_iter().map(Result::unwrap);
     let next: Vec<_> = next.collect();
@@ -98,17 +98,17 @@ async fn a_call_for_several_permits_is_not_overtaken_by_handing_over() {
     let batch = queued(&scene, &semaphore, 2).await;
     let mut small = queued(&scene, &semaphore, 1).await;
     let [first, second] = held;
-    first.release().await.unwrap();
+    first.unlock().await.unwrap();
     throughout(100 * MS, async || {
         assert!((&mut small).now_or_never().is_none(), "it overtook");
         sleep(5 * MS).await;
     })
     .await;
-    second.release().await.unwrap();
+    second.unlock().await.unwrap();
     let batch = soon(batch).await.unwrap();
-    assert_eq!(batch.count(), 2);
-    batch.release().await.unwrap();
-    soon(small).await.unwrap().release().await.unwrap();
+    assert_eq!(batch.num_permits(), 2);
+    batch.unlock().await.unwrap();
+    soon(small).await.unwrap().unlock().await.unwrap();
     is_whole(&scene, &semaphore, 2).await;
     drop(semaphore);
     end(scene, [locks]).await;
@@ -144,7 +144,7 @@ async fn waiters_that_leave_hide_no_permit() {
                 if round % 2 == 0 {
                     drop(permit);
                 } else {
-                    permit.release().await.unwrap();
+                    permit.unlock().await.unwrap();
                 }
             }
         })
@@ -152,7 +152,7 @@ async fn waiters_that_leave_hide_no_permit() {
     soon(join_all(tasks)).await.into_iter().for_each(Result::unwrap);
     let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
     assert!(count(&got) > 400 && count(&left) > 20, "{got:?} sections, {left:?} left");
-    soon(other.semaphore("a", 2).acquire_many(2)).await.unwrap().release().await.unwrap();
+    soon(other.semaphore("a", 2).acquire_many(2)).await.unwrap().unlock().await.unwrap();
     is_whole(&scene, &semaphore, 2).await;
     drop(semaphore);
     end(scene, [locks, other]).await;
@@ -170,11 +170,11 @@ async fn a_permit_that_nobody_takes_is_released() {
     poll_until(&mut unpolled, || scene.server.scripts() >= before + 2).await;
     locks.inspect("a").await.unwrap(); // so the answers have arrived
     assert!((&mut unpolled).now_or_never().is_none());
-    held.release().await.unwrap();
+    held.unlock().await.unwrap();
     let (permit, took) = timed(other.semaphore("a", 1).acquire()).await;
     assert!(took < 2 * SECOND, "{took:?}: without a message it would take three seconds");
-    permit.unwrap().release().await.unwrap();
-    soon(unpolled).await.unwrap().release().await.unwrap();
+    permit.unwrap().unlock().await.unwrap();
+    soon(unpolled).await.unwrap().unlock().await.unwrap();
     is_whole(&scene, &semaphore, 1).await;
     drop(semaphore);
     end(scene, [locks, other]).await;
@@ -192,19 +192,19 @@ async fn a_permit_that_was_removed_is_told_to_whoever_has_it() {
         let held = semaphore.acquire().await.unwrap();
         let waiting = queued(&scene, &semaphore, 1).await;
         let id = held.id();
-        held.release().await.unwrap();
+        held.unlock().await.unwrap();
         let next = soon(waiting).await.unwrap();
         assert_eq!(next.id(), id, "it was handed over");
-        assert!(other.semaphore("a", 1).force_release(id).await.unwrap());
+        assert!(other.semaphore("a", 1).force_unlock(id).await.unwrap());
         let rival = other.semaphore("a", 1).try_acquire().await.unwrap().expect("it is free");
         if waits {
-            let (_, waited) = timed(next.lost()).await;
+            let (_, waited) = timed(next.ended()).await;
             assert!(waited < lease * 2 / 3, "{waited:?}: only the end of its lease told it");
             drop(next);
         } else {
-            assert!(matches!(next.release().await, Err(Error::NotHeld(_))));
+            assert!(matches!(next.unlock().await, Err(Error::NotHeld(_))));
         }
-        rival.release().await.unwrap();
+        rival.unlock().await.unwrap();
     }
     is_whole(&scene, &semaphore, 1).await;
     drop(semaphore);
@@ -231,7 +231,7 @@ async fn a_smaller_total_and_other_clients_are_served_while_permits_go_round() {
                         assert!(now <= most.load(Ordering::SeqCst), "{now} are inside");
                         count.fetch_add(1, Ordering::Relaxed);
                         inside.fetch_sub(1, Ordering::SeqCst);
-                        permit.release().await.unwrap();
+                        permit.unlock().await.unwrap();
                     }
                 })
             })
@@ -269,10 +269,10 @@ async fn permits_with_a_lease_of_their_own_are_granted_by_the_server() {
     for (first, second) in [(&plain, &leased), (&leased, &plain)] {
         let held = first.acquire().await.unwrap();
         let (id, waiting) = (held.id(), queued(&scene, second, 1).await);
-        held.release().await.unwrap();
+        held.unlock().await.unwrap();
         let next = soon(waiting).await.unwrap();
         assert_ne!(next.id(), id);
-        next.release().await.unwrap();
+        next.unlock().await.unwrap();
     }
     is_whole(&scene, &plain, 1).await;
     drop((plain, leased));

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt;
-use lockkeeper::{Error, LockConfigBuilder, Permit, RedissonSettings, Semaphore};
+use lockkeeper::{Error, LockConfigBuilder, LockGuard, PermitId, RedissonSettings, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
@@ -16,7 +16,11 @@ fn without_polls() -> LockConfigBuilder {
 }
 
 /// Starts a task that acquires permits. Returns when it waits.
-pub(super) async fn queued(scene: &Scene, semaphore: &Semaphore, permits: u32) -> JoinHandle<Permit> {
+pub(super) async fn queued(
+    scene: &Scene,
+    semaphore: &Semaphore,
+    permits: u32,
+) -> JoinHandle<LockGuard<PermitId>> {
     let (semaphore, before) = (semaphore.clone(), scene.server.scripts());
     let asks = scene.server.channels().is_empty();
     let task = tokio::spawn(async move { semaphore.acquire_many(permits).await.unwrap() });
@@ -38,7 +42,7 @@ async fn one_release_of_many_permits_serves_as_many_waiters() {
     for number in 0..6 {
         waiting.push(queued(&scene, &clients[number % 2].semaphore("a", 6), 1).await);
     }
-    batch.release().await.unwrap();
+    batch.unlock().await.unwrap();
     let mut permits = Vec::new();
     for task in waiting {
         permits.push(soon(task).await.unwrap());
@@ -54,7 +58,7 @@ async fn waiters_of_a_client_are_served_in_their_order_also_for_several_permits(
     let scene = Scene::start();
     let locks = scene.client_with(without_polls()).await;
     let semaphore = locks.semaphore("a", 3);
-    let mut held: Vec<Permit> = Vec::new();
+    let mut held: Vec<LockGuard<PermitId>> = Vec::new();
     for _ in 0..3 {
         held.push(semaphore.acquire().await.unwrap());
     }
@@ -66,12 +70,12 @@ async fn waiters_of_a_client_are_served_in_their_order_also_for_several_permits(
             let permit = semaphore.acquire_many(wanted).await.unwrap();
             order.lock().unwrap().push(number);
             sleep(5 * MS).await; // the work
-            permit.release().await.unwrap();
+            permit.unlock().await.unwrap();
         }));
         sleep(20 * MS).await;
     }
     for permit in held {
-        permit.release().await.unwrap();
+        permit.unlock().await.unwrap();
         sleep(20 * MS).await;
     }
     for task in tasks {
@@ -111,8 +115,8 @@ async fn a_front_that_gives_up_leaves_the_available_permits_to_the_next() {
         }
         let (permit, waited) = timed(small).await;
         assert!(waited < 5 * SECOND, "{waited:?}");
-        permit.unwrap().release().await.unwrap();
-        held.release().await.unwrap();
+        permit.unwrap().unlock().await.unwrap();
+        held.unlock().await.unwrap();
         is_whole(&scene, &semaphore, 3).await;
         drop(semaphore);
         end(scene, [locks]).await;
@@ -129,9 +133,9 @@ async fn a_larger_total_wakes_waiters() {
     let tasks = [queued(&scene, &semaphore, 1).await, queued(&scene, &semaphore, 1).await];
     scene.client().await.semaphore("a", 1).resize(3).await.unwrap();
     for task in tasks {
-        soon(task).await.unwrap().release().await.unwrap();
+        soon(task).await.unwrap().unlock().await.unwrap();
     }
-    held.release().await.unwrap();
+    held.unlock().await.unwrap();
     is_whole(&scene, &semaphore, 3).await;
     drop(semaphore);
     end(scene, [locks]).await;
@@ -150,8 +154,8 @@ async fn a_smaller_total_wakes_waiters() {
     let small = queued(&scene, &semaphore, 1).await;
     semaphore.resize(3).await.unwrap();
     assert!(matches!(soon(large).await.unwrap(), Err(Error::InvalidPermits { wanted: 5, total: 3, .. })));
-    soon(small).await.unwrap().release().await.unwrap();
-    held.release().await.unwrap();
+    soon(small).await.unwrap().unlock().await.unwrap();
+    held.unlock().await.unwrap();
     is_whole(&scene, &semaphore, 3).await;
     drop(semaphore);
     end(scene, [locks]).await;
@@ -169,7 +173,6 @@ async fn a_permit_that_nobody_renews_comes_back_when_its_lease_ends() {
     let _held = semaphore.acquire().await.unwrap();
     let lease = SECOND;
     let dead = semaphore.clone().with(&crate::support::fixed(lease)).acquire().await.unwrap();
-    let lost = dead.lost();
     dead.leak();
     let before = scene.server.scripts();
     let (permit, waited) = timed(semaphore.acquire()).await;
@@ -177,9 +180,8 @@ async fn a_permit_that_nobody_renews_comes_back_when_its_lease_ends() {
     // When it came, when it had subscribed, and at the end. A record of the wait is written and removed beside.
     let scripts = scene.server.scripts() - before;
     assert!(scripts <= 8, "{scripts} scripts for one wait");
-    soon(lost).await;
-    permit.unwrap().release().await.unwrap();
-    assert_eq!(semaphore.available().await.unwrap(), 1);
+    permit.unwrap().unlock().await.unwrap();
+    assert_eq!(semaphore.available_permits().await.unwrap(), 1);
     drop(_held);
     is_whole(&scene, &semaphore, 2).await;
     drop(semaphore);
@@ -199,14 +201,14 @@ async fn ten_thousand_waiters_cost_one_subscription_and_one_attempt_for_each_per
     let tasks: Vec<_> = (1..WAITERS)
         .map(|_| {
             let semaphore = semaphore.clone();
-            tokio::spawn(async move { semaphore.acquire().await.unwrap().release().await.unwrap() })
+            tokio::spawn(async move { semaphore.acquire().await.unwrap().unlock().await.unwrap() })
         })
         .collect();
     sleep(300 * MS).await;
     assert_eq!(scene.server.channels(), ["redisson_sc:{a}"]);
     assert!(scene.server.scripts() <= before + 2, "those behind the front ask nothing");
-    held.release().await.unwrap();
-    soon(first).await.unwrap().release().await.unwrap();
+    held.unlock().await.unwrap();
+    soon(first).await.unwrap().unlock().await.unwrap();
     for task in tasks {
         tokio::time::timeout(120 * SECOND, task).await.expect("in time").unwrap();
     }
@@ -228,8 +230,8 @@ async fn a_deleted_semaphore_wakes_its_waiters() {
     let held = semaphore.acquire().await.unwrap();
     let task = queued(&scene, &semaphore, 1).await;
     assert!(semaphore.delete().await.unwrap());
-    soon(task).await.unwrap().release().await.unwrap();
-    assert!(held.release().await.is_err(), "it was deleted");
+    soon(task).await.unwrap().unlock().await.unwrap();
+    assert!(held.unlock().await.is_err(), "it was deleted");
     is_whole(&scene, &semaphore, 1).await;
     drop(semaphore);
     end(scene, [locks]).await;
@@ -245,8 +247,8 @@ async fn a_call_with_a_limit_returns_none_at_its_end() {
     assert!(none.unwrap().is_none() && waited >= 200 * MS, "{waited:?}");
     let (none, waited) = timed(semaphore.try_acquire_many_for(2, 200 * MS)).await;
     assert!(none.unwrap().is_none() && waited >= 200 * MS, "{waited:?}");
-    held.release().await.unwrap();
-    assert_eq!(semaphore.try_acquire_many_for(2, SECOND).await.unwrap().expect("free").count(), 2);
+    held.unlock().await.unwrap();
+    assert_eq!(semaphore.try_acquire_many_for(2, SECOND).await.unwrap().expect("free").num_permits(), 2);
     is_whole(&scene, &semaphore, 2).await;
     drop(semaphore);
     end(scene, [locks]).await;

@@ -43,7 +43,7 @@ async fn holders_that_the_new_master_lacks_are_told_at_once() {
     let writable = || others.iter().any(|index| group.is_master(*index));
     within(120 * SECOND, "a replica is promoted", writable, |is_writable| *is_writable).await;
     let start = Instant::now();
-    let told = join_all(guards.iter().map(|guard| async { (guard.lost().await, start.elapsed()).1 })).await;
+    let told = join_all(guards.iter().map(|guard| async { (guard.ended().await, start.elapsed()).1 })).await;
     assert!(told.iter().all(|after| *after < TOLD), "{told:?}");
     assert!(!kept.is_lost(), "the new master has this one");
 

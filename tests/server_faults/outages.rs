@@ -1,6 +1,6 @@
 //! A server or a connection that is gone for a while, or that lost its scripts or data.
 
-use lockkeeper::{BaseLock, LockConfig};
+use lockkeeper::{BaseLock, LockConfig, LockGuard};
 use tokio::runtime::Runtime;
 use tokio::time::{Instant, sleep};
 
@@ -150,8 +150,8 @@ pub async fn faults_under_load_break_no_exclusion_and_leave_no_lock<F: Fixture>(
             while start.elapsed() < 4 * SECOND {
                 let is_rival = task % 2 == 0;
                 let got = match is_rival {
-                    true => F::rival(&locks, "a").lock().await,
-                    false => F::lock(&locks, "a").lock().await,
+                    true => F::rival(&locks, "a").lock().await.map(LockGuard::into_plain),
+                    false => F::lock(&locks, "a").lock().await.map(LockGuard::into_plain),
                 };
                 let Ok(guard) = got else { continue };
                 let share = if F::IS_SHARED && !is_rival { 1 } else { ALL };

@@ -447,7 +447,7 @@ async fn acquire(me: &mut Owner, name: &str, reads: bool, limit: Duration) -> Op
             BaseLock::try_lock_for(&mut me.read_write_lock(name).into_write(), limit).await
         }
         "b" => BaseLock::try_lock_for(&mut me.fair_lock(name), limit).await,
-        "d" => BaseLock::try_lock_for(&mut me.fenced_lock(name), limit).await,
+        "d" => me.fenced_lock(name).try_lock_for(limit).await.map(|guard| guard.map(LockGuard::into_plain)),
         _ => BaseLock::try_lock_for(&mut me.rlock(name), limit).await,
     }
     .ok()

@@ -67,10 +67,10 @@ pub struct Wanted {
 }
 
 enum AnyLock {
-    RLock(RLock),
-    Fair(FairLock),
-    Fenced(FencedLock),
-    ReadWrite(Box<ReadWriteLock>),
+    RLock(RLock<'static>),
+    Fair(FairLock<'static>),
+    Fenced(FencedLock<'static>),
+    ReadWrite(Box<ReadWriteLock<'static>>),
     Multi(MultiLock),
     Red(RedLock),
     Owner(Owner, Kind, LockOptions),
@@ -164,7 +164,7 @@ impl Handle {
                 };
                 Ok(fenced.map(|guard| {
                     let token = guard.token().get();
-                    (guard.into(), Some(token))
+                    (guard.into_plain(), Some(token))
                 }))
             }
             AnyLock::ReadWrite(lock) if reads => plain(lock.read(), how).await,
@@ -175,7 +175,7 @@ impl Handle {
                     How::Try => semaphore.try_acquire_many(permits).await?,
                     How::For(time) => semaphore.try_acquire_many_for(permits, time).await?,
                 };
-                Ok(permit.map(|permit| (permit.into(), None)))
+                Ok(permit.map(|permit| (permit.into_plain(), None)))
             }
             AnyLock::Multi(lock) => plain(lock, how).await,
             AnyLock::Red(lock) => plain(lock, how).await,
@@ -194,7 +194,7 @@ async fn plain<L: BaseLock>(lock: &mut L, how: How) -> Result<Option<(LockGuard,
         How::Try => lock.try_lock().await?,
         How::For(time) => lock.try_lock_for(time).await?,
     };
-    Ok(guard.map(|guard| (guard, None)))
+    Ok(guard.map(|guard| (guard.into_plain(), None)))
 }
 
 fn options(term: Term, least: Option<Duration>) -> LockOptions {

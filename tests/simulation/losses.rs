@@ -5,7 +5,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper::LockGuard;
+use lockkeeper::{LockGuard, Lost};
 use tokio::time::timeout;
 
 use crate::plan::MS;
@@ -33,13 +33,18 @@ pub fn told(
     is_fixed: bool,
     guard: &Arc<LockGuard>,
 ) -> impl Future<Output = ()> + use<> {
-    let lost: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(guard.lost());
+    let ended: Pin<Box<dyn Future<Output = Result<(), Lost>> + Send>> = Box::pin(guard.ended());
     let guard = Arc::downgrade(guard);
     // A second. If a renewal is under way, also its time limit, and the pause before the next one.
     let most = 1_300 * MS + if is_fixed { Duration::ZERO } else { world.plan.lease / 4 };
     async move {
-        let (mut lost, mut untold) = (lost, Duration::ZERO);
-        while timeout(LOOK, &mut lost).await.is_err() {
+        let (mut ended, mut untold) = (ended, Duration::ZERO);
+        loop {
+            match timeout(LOOK, &mut ended).await {
+                Ok(Ok(())) => return,
+                Ok(Err(_)) => break,
+                Err(_) => {}
+            }
             let Some(guard) = guard.upgrade() else { return };
             // Not the time since the first look: the process did not run all the time.
             // And not `is_lost`, which tells by itself.

@@ -30,7 +30,7 @@ const NETWORK: Network = Network {
     denies_messages: false,
 };
 
-async fn hold_for_a_moment(mut lock: RLock) {
+async fn hold_for_a_moment(mut lock: RLock<'_>) {
     let guard = lock.lock().await.expect("the server answers in time");
     sleep(MS).await;
     guard.unlock().await.expect("the lock is held");

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lockkeeper::{BaseLock, Error, LockClient, LockConfig, LockGuard, Permit, Result, Source};
+use lockkeeper::{BaseLock, Error, LockClient, LockConfig, LockGuard, PermitId, Result, Source};
 use lockkeeper_memory::MemoryServer;
 use tokio::runtime::Builder;
 use tokio::task::{JoinSet, spawn_blocking, yield_now};
@@ -81,7 +81,7 @@ async fn work() {
     }
 }
 
-async fn acquire<L: BaseLock>(lock: &mut L) -> Result<Option<LockGuard>> {
+async fn acquire<L: BaseLock>(lock: &mut L) -> Result<Option<LockGuard<L::Extra>>> {
     match fastrand::u8(..5) {
         0 => lock.try_lock().await,
         1 => lock.try_lock_for(up_to(5_000)).await,
@@ -141,7 +141,7 @@ async fn section<L: BaseLock>(lock: &mut L, book: &Book, name: &'static str, kin
 async fn with_permits(locks: &LockClient, book: &Book) -> Result<()> {
     let semaphore = locks.semaphore("semaphore", PERMITS);
     let count = fastrand::u32(1..=2);
-    let acquired: Option<Permit> = match fastrand::u8(..4) {
+    let acquired: Option<LockGuard<PermitId>> = match fastrand::u8(..4) {
         0 => semaphore.try_acquire_many(count).await?,
         1 => semaphore.try_acquire_many_for(count, up_to(5_000)).await?,
         2 => match timeout(up_to(5_000), semaphore.acquire_many(count)).await {
@@ -155,7 +155,7 @@ async fn with_permits(locks: &LockClient, book: &Book) -> Result<()> {
     work().await;
     drop(section);
     if fastrand::bool() {
-        permit.release().await?;
+        permit.unlock().await?;
     }
     Ok(())
 }

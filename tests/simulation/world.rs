@@ -399,7 +399,7 @@ impl World {
             let semaphore = clients[alive][0].semaphore(text, total);
             let acquiring = async {
                 match semaphore.try_acquire_many(total).await? {
-                    Some(permits) => permits.release().await.map(|()| true),
+                    Some(permits) => permits.unlock().await.map(|()| true),
                     None => Ok(false),
                 }
             };

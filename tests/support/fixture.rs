@@ -47,29 +47,29 @@ macro_rules! fixture {
         pub struct $fixture;
 
         impl Fixture for $fixture {
-            type Lock = $lock;
-            type Rival = $lock;
+            type Lock = $lock<'static>;
+            type Rival = $lock<'static>;
 
             const ACQUIRE: &'static str = concat!($acquire, "/acquire.lua");
             const RELEASE: &'static str = concat!($release, "/release.lua");
 
-            fn lock(client: &LockClient, name: &str) -> $lock {
+            fn lock(client: &LockClient, name: &str) -> $lock<'static> {
                 client.$method(name)
             }
 
-            fn rival(client: &LockClient, name: &str) -> $lock {
+            fn rival(client: &LockClient, name: &str) -> $lock<'static> {
                 client.$method(name)
             }
 
-            fn leased(client: &LockClient, name: &str, lease: Duration) -> $lock {
+            fn leased(client: &LockClient, name: &str, lease: Duration) -> $lock<'static> {
                 client.$method(name).with(&fixed(lease))
             }
 
-            fn bounded(client: &LockClient, name: &str, most: Duration) -> $lock {
+            fn bounded(client: &LockClient, name: &str, most: Duration) -> $lock<'static> {
                 client.$method(name).with(&at_most(most))
             }
 
-            fn kept(client: &LockClient, name: &str, least: Duration) -> $lock {
+            fn kept(client: &LockClient, name: &str, least: Duration) -> $lock<'static> {
                 client.$method(name).with(&at_least(least))
             }
         }
@@ -96,8 +96,8 @@ macro_rules! read_write_fixture {
         pub struct $fixture;
 
         impl Fixture for $fixture {
-            type Lock = $lock;
-            type Rival = WriteLock;
+            type Lock = $lock<'static>;
+            type Rival = WriteLock<'static>;
 
             const IS_READ_WRITE: bool = true;
             $(const $name: $type = $value;)*
@@ -105,23 +105,23 @@ macro_rules! read_write_fixture {
             const ACQUIRE: &'static str = concat!($folder, "/acquire.lua");
             const RELEASE: &'static str = concat!($folder, "/release.lua");
 
-            fn lock(client: &LockClient, name: &str) -> $lock {
+            fn lock(client: &LockClient, name: &str) -> $lock<'static> {
                 client.read_write_lock(name).$into()
             }
 
-            fn rival(client: &LockClient, name: &str) -> WriteLock {
+            fn rival(client: &LockClient, name: &str) -> WriteLock<'static> {
                 client.read_write_lock(name).into_write()
             }
 
-            fn leased(client: &LockClient, name: &str, lease: Duration) -> $lock {
+            fn leased(client: &LockClient, name: &str, lease: Duration) -> $lock<'static> {
                 client.read_write_lock(name).$into().with(&fixed(lease))
             }
 
-            fn bounded(client: &LockClient, name: &str, most: Duration) -> $lock {
+            fn bounded(client: &LockClient, name: &str, most: Duration) -> $lock<'static> {
                 client.read_write_lock(name).with(&at_most(most)).$into()
             }
 
-            fn kept(client: &LockClient, name: &str, least: Duration) -> $lock {
+            fn kept(client: &LockClient, name: &str, least: Duration) -> $lock<'static> {
                 client.read_write_lock(name).with(&at_least(least)).$into()
             }
         }

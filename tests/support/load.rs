@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lockkeeper::{BaseLock, Error, FencedLock, FencingToken, LockClient, LockGuard};
+use lockkeeper::{BaseLock, Error, FencingToken, LockClient, LockGuard};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -146,7 +146,7 @@ impl Log {
         !self.stop.load(Ordering::Relaxed)
     }
 
-    async fn section(&mut self, guard: LockGuard, is_shared: bool, token: Option<FencingToken>) {
+    async fn section<T>(&mut self, guard: LockGuard<T>, is_shared: bool, token: Option<FencingToken>) {
         let start = Instant::now();
         sleep(MS).await; // the section
         let end = Instant::now();
@@ -172,11 +172,11 @@ async fn work<F: Fixture>(locks: LockClient, mut log: Log) -> Log {
 }
 
 async fn work_with_tokens(locks: LockClient, mut log: Log) -> Log {
-    let mut lock: FencedLock = FencedLocks::lock(&locks, &log.name);
+    let mut lock = FencedLocks::lock(&locks, &log.name);
     while log.goes_on() {
         let guard = lock.lock().await.unwrap_or_else(|error| panic!("{}: {error}", log.name));
         let token = guard.token();
-        log.section(guard.into(), false, Some(token)).await;
+        log.section(guard, false, Some(token)).await;
     }
     log
 }

@@ -28,10 +28,12 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
+use lockkeeper::leader::{Candidate, LeaderWatch};
 use lockkeeper::{Error, LockClient, LockConfig, LockConfigBuilder, LockGuard, RedLock, Source};
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_test::task::Spawn;
 
@@ -255,7 +257,7 @@ pub async fn raised(server: &Commands, key: &str) {
 }
 
 /// Waits until the lease of a hold is renewed.
-pub async fn renewed(guard: &LockGuard) {
+pub async fn renewed<T: Sync>(guard: &LockGuard<T>) {
     // Each call reads two clocks, one after the other. Each deadline comes from two clocks that are read one after the other. The
     // first deadline can only be too late, and the later ones too early: if a later one is greater, the hold was certainly
     // renewed.
@@ -267,7 +269,7 @@ pub async fn renewed(guard: &LockGuard) {
 }
 
 /// Checks that only the guard of this name is lost, and that the others are renewed.
-pub async fn only_this_is_lost(guards: Vec<LockGuard>, name: &str) {
+pub async fn only_this_is_lost<T: Send + Sync>(guards: Vec<LockGuard<T>>, name: &str) {
     let lost = || guards.iter().filter(|guard| guard.is_lost()).count();
     eventually("one guard is lost", lost, |&count| count == 1).await;
     join_all(guards.iter().filter(|guard| guard.name() != name).map(renewed)).await;
@@ -346,4 +348,18 @@ pub fn calls_of(file: &str) -> impl Fn(&[String]) -> bool + Send + Sync + 'stati
 fn hashes_of(file: &str) -> [String; 4] {
     let [batch, sharded_batch] = lua::batch_hashes(file);
     [script_hash(file), lua::sharded_hash(file), batch, sharded_batch]
+}
+
+/// Leads for a moment, until a follower knows what the leader announces.
+pub async fn announces(locks: &LockClient, follower: &LockClient, name: &str) {
+    let (mut watch, is_known) = (LeaderWatch::new(follower, name), Notify::new());
+    assert_eq!(soon(watch.changed()).await.unwrap(), None, "nobody leads, and the watch listens");
+    let mut candidate = Candidate::new(locks, name).announce("here").unwrap();
+    let known = async {
+        let is_here = |said: Option<Vec<u8>>| said.is_some_and(|said| said == b"here");
+        while !watch.changed().await.unwrap().is_some_and(|leader| is_here(leader.announcement)) {}
+        is_known.notify_one();
+    };
+    let (led, ()) = soon(async { tokio::join!(candidate.run(|_| is_known.notified()), known) }).await;
+    led.unwrap();
 }

@@ -6,12 +6,12 @@ use tokio::task::JoinHandle;
 use super::{SECOND, timed};
 
 /// Starts a task that acquires a lock.
-pub fn waiter(mut lock: impl BaseLock + 'static) -> JoinHandle<LockGuard> {
+pub fn waiter<L: BaseLock + 'static>(mut lock: L) -> JoinHandle<LockGuard<L::Extra>> {
     tokio::spawn(async move { lock.lock().await.unwrap() })
 }
 
 /// Waits until a message wakes the waiter, and returns its guard.
-pub async fn woken_by_message(waiter: JoinHandle<LockGuard>) -> LockGuard {
+pub async fn woken_by_message<T>(waiter: JoinHandle<LockGuard<T>>) -> LockGuard<T> {
     let (guard, waited) = timed(waiter).await;
     // A safety poll would come after three seconds.
     assert!(waited < 2 * SECOND, "{waited:?}");

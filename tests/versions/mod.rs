@@ -371,12 +371,12 @@ async fn permits_are_shared_by_both_versions() {
     refused(acquire(second));
     let mut connection = scene.server.connect().unwrap();
     let mut messages = listen(&mut connection, SEMAPHORE_CHANNEL);
-    permit.release().await.unwrap();
+    permit.unlock().await.unwrap();
     messages.get_message().expect("the release wakes it");
     assert_eq!(acquire(second), Value::Array(vec![Value::Int(0), Value::Int(2)]));
     release(second);
-    next.release().await.unwrap();
-    assert_eq!(locks.semaphore(LOCK, 2).available().await.unwrap(), 2);
+    next.unlock().await.unwrap();
+    assert_eq!(locks.semaphore(LOCK, 2).available_permits().await.unwrap(), 2);
     locks.semaphore(LOCK, 2).delete().await.unwrap();
     drop(messages);
     drop((connection, locks));

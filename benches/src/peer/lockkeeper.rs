@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 use lockkeeper::{
-    FairLock, LockClient, LockConfig, LockGuard, Permit, RLock, ReadLock, RedLock, Semaphore, Source,
+    FairLock, LockClient, LockConfig, LockGuard, PermitId, RLock, ReadLock, RedLock, Semaphore, Source,
     WriteLock,
 };
 
@@ -31,31 +31,31 @@ macro_rules! peers {
 
 peers! {
     /// The fair lock.
-    Fair(LockClient) by client: FairLock = |client, name| client.fair_lock(name);
+    Fair(LockClient) by client: FairLock<'static> = |client, name| client.fair_lock(name);
     /// The read lock.
-    Read(LockClient) by client: ReadLock = |client, name| client.read_write_lock(name).into_read();
+    Read(LockClient) by client: ReadLock<'static> = |client, name| client.read_write_lock(name).into_read();
     /// The semaphore, with one permit.
     Permits(LockClient) by client: Semaphore = |client, name| client.semaphore(name, 1);
     /// An `RLock`, of which a replica must have a hold before it is granted.
-    Synced(LockClient) by synced: RLock = |client, name| client.rlock(name);
+    Synced(LockClient) by synced: RLock<'static> = |client, name| client.rlock(name);
     /// An `RLock` on a cluster.
-    Clustered(LockClient) by clustered: RLock = |client, name| client.rlock(name);
+    Clustered(LockClient) by clustered: RLock<'static> = |client, name| client.rlock(name);
     /// The lock on a majority of servers.
     Red(Vec<LockClient>) by clients: RedLock =
         |clients, name| RedLock::new(clients.iter().map(|client| client.rlock(name))).expect("different servers");
     /// An `RLock` on several servers at the same time. It takes as long as the slowest of them.
-    Together(Vec<LockClient>) by clients: Vec<RLock> =
+    Together(Vec<LockClient>) by clients: Vec<RLock<'static>> =
         |clients, name| clients.iter().map(|client| client.rlock(name)).collect();
 }
 
 impl Peer for LockClient {
-    type Lock = RLock;
+    type Lock = RLock<'static>;
 
     async fn connect(url: &str) -> Self {
         client(url).await
     }
 
-    fn lock(&self, name: &str) -> RLock {
+    fn lock(&self, name: &str) -> RLock<'static> {
         self.rlock(name)
     }
 }
@@ -76,21 +76,21 @@ macro_rules! locks {
     )* };
 }
 
-locks!(RLock, FairLock, ReadLock, RedLock, WriteLock);
+locks!(RLock<'static>, FairLock<'static>, ReadLock<'static>, RedLock, WriteLock<'static>);
 
 impl Lock for Semaphore {
-    type Guard = Permit;
+    type Guard = LockGuard<PermitId>;
 
-    async fn lock(&mut self) -> Permit {
+    async fn lock(&mut self) -> LockGuard<PermitId> {
         self.acquire().await.expect("a permit")
     }
 
-    async fn unlock(&mut self, permit: Permit) {
-        permit.release().await.expect("the permit was held");
+    async fn unlock(&mut self, permit: LockGuard<PermitId>) {
+        permit.unlock().await.expect("the permit was held");
     }
 }
 
-impl Lock for Vec<RLock> {
+impl Lock for Vec<RLock<'static>> {
     type Guard = Vec<LockGuard>;
 
     async fn lock(&mut self) -> Vec<LockGuard> {

@@ -143,9 +143,9 @@ pub(super) async fn others(locks: &LockClient, own: &[Examined], names: &[String
     }
 }
 
-/// Whether this user may read what leaders announce: the recipe grants to read and to change it together.
+/// Whether this user may use the key of what leaders announce.
 async fn announcement(locks: &LockClient, name: &str) -> Option<&'static str> {
-    let read = locks.fenced_lock(name).announcements().of("nobody").await;
+    let read = locks.inspect(format!("lockkeeper_announcement:{{{name}}}")).await;
     read.is_ok().then_some("lockkeeper_announcement:{*}")
 }
 

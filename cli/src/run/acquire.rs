@@ -3,8 +3,7 @@
 use std::env;
 use std::time::Duration;
 
-use lockkeeper::kind::Kind as LockKind;
-use lockkeeper::{BaseLock, Error, Lock, LockClient, LockGuard, LockOptions};
+use lockkeeper::{BaseLock, Error, FencingToken, LockClient, LockGuard, LockOptions};
 use tokio::time::timeout;
 
 use super::command::OWNERS;
@@ -27,8 +26,11 @@ pub(super) async fn other_number(locks: &LockClient, run: &Run) -> Option<String
     (found != wanted).then_some(notice)
 }
 
-/// `None`: the lock is busy.
-pub(super) async fn acquire(locks: &LockClient, run: &Run) -> Result<Option<LockGuard>, Failure> {
+/// Returns the guard, and the token of a fenced lock. `None`: the lock is busy.
+pub(super) async fn acquire(
+    locks: &LockClient,
+    run: &Run,
+) -> Result<Option<(LockGuard, Option<FencingToken>)>, Failure> {
     let options = options(run)?;
     if let Some(permits) = run.permits {
         let semaphore = locks.semaphore(&run.name, permits).with(&options);
@@ -37,15 +39,22 @@ pub(super) async fn acquire(locks: &LockClient, run: &Run) -> Result<Option<Lock
             (false, Some(wait)) => semaphore.try_acquire_for(wait).await?,
             (false, None) => Some(semaphore.acquire().await?),
         };
-        return Ok(permit.map(LockGuard::from));
+        return Ok(permit.map(|permit| (permit.into_plain(), None)));
     }
-    Ok(match run.kind {
+    let guard = match run.kind {
+        Kind::Fenced => {
+            let fenced = wait(locks.fenced_lock(&run.name), run, &options).await?;
+            return Ok(fenced.map(|guard| {
+                let token = guard.token();
+                (guard.into_plain(), Some(token))
+            }));
+        }
         Kind::Rlock => wait(locks.rlock(&run.name), run, &options).await,
         Kind::Fair => wait(locks.fair_lock(&run.name), run, &options).await,
         Kind::Read => wait(locks.read_write_lock(&run.name).into_read(), run, &options).await,
         Kind::Write => wait(locks.read_write_lock(&run.name).into_write(), run, &options).await,
-        Kind::Fenced => wait(locks.fenced_lock(&run.name), run, &options).await,
-    }?)
+    };
+    Ok(guard?.map(|guard| (guard, None)))
 }
 
 /// Whether the lock cannot become free: a `lockkeeper run` around this one holds it, and ends after this one.
@@ -60,16 +69,16 @@ pub(super) async fn waits_for_itself(locks: &LockClient, run: &Run) -> Result<bo
     Ok(info.holders.iter().any(|holder| is_around(&holder.owner) && excludes(&holder.owner)))
 }
 
-async fn wait<K: LockKind>(
-    lock: Lock<'_, K>,
+async fn wait<L: BaseLock>(
+    lock: L,
     run: &Run,
     options: &LockOptions,
-) -> lockkeeper::Result<Option<LockGuard>> {
+) -> lockkeeper::Result<Option<LockGuard<L::Extra>>> {
     let mut lock = lock.with(options);
     Ok(match (run.only_try, run.wait) {
-        (true, _) => BaseLock::try_lock(&mut lock).await?,
-        (false, Some(wait)) => BaseLock::try_lock_for(&mut lock, wait).await?,
-        (false, None) => Some(BaseLock::lock(&mut lock).await?),
+        (true, _) => lock.try_lock().await?,
+        (false, Some(wait)) => lock.try_lock_for(wait).await?,
+        (false, None) => Some(lock.lock().await?),
     })
 }
 

@@ -94,11 +94,11 @@ impl Keeper {
             record.add(locks);
         }
         let Some(held) = acquired else { return Ok(()) };
-        let Some(held) = held? else {
+        let Some((guard, token)) = held? else {
             return Err(Failure { problem: format!("`{}` is busy", run.name), code: BUSY });
         };
         let acquired_at = Moment::now();
-        if self.hold(held, times).await?
+        if self.hold(guard, token, times).await?
             && let Some(least) = run.at_least
         {
             // The front does not wait for this.
@@ -117,12 +117,17 @@ impl Keeper {
     }
 
     /// Reports until when the command may run, until it has ended or must not run any more. False: the lock was lost.
-    async fn hold(&mut self, guard: LockGuard, times: &Times) -> Result<bool, Failure> {
-        let token = guard.token().map(FencingToken::get);
+    async fn hold(
+        &mut self,
+        guard: LockGuard,
+        token: Option<FencingToken>,
+        times: &Times,
+    ) -> Result<bool, Failure> {
+        let token = token.map(FencingToken::get);
         let mut until = times.until(&guard);
         let owner = guard.owner_id();
         self.reports.send(Report::Held(Hold { until, owner, grace: times.grace, token }));
-        let mut lost = pin!(guard.lost());
+        let mut ended = pin!(guard.ended());
         let mut group: Option<Group> = None;
         let mut killed = false;
         // How long nothing has run. No clock is asked: the time while this process was stopped does not count.
@@ -143,13 +148,13 @@ impl Keeper {
                         if let Some(group) = group {
                             tokio::select! {
                                 () = group.end() => {}
-                                () = &mut lost => {}
+                                _ = &mut ended => {}
                             }
                         }
                         return Ok(self.report(release(guard, killed).await));
                     }
                 },
-                () = &mut lost => {
+                _ = &mut ended => {
                     let was_removed = !until.left().is_zero();
                     if let Some(group) = group {
                         killed |= !group.seems_empty();

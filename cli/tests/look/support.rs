@@ -57,7 +57,7 @@ pub(crate) async fn client(server: &Server) -> LockClient {
 }
 
 /// Starts to wait for a lock.
-pub(crate) fn waiter(mut lock: impl BaseLock + 'static) -> task::JoinHandle<LockGuard> {
+pub(crate) fn waiter<L: BaseLock + 'static>(mut lock: L) -> task::JoinHandle<LockGuard<L::Extra>> {
     task::spawn(async move { lock.lock().await.expect("the lock") })
 }
 

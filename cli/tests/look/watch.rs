@@ -48,8 +48,8 @@ async fn changes_are_printed_as_they_happen() {
     ));
     semaphore.resize(5).await.expect("another total");
     watch.prints("Z job:2 permits 2 → 5\n");
-    one.release().await.expect("a permit");
-    two.release().await.expect("a permit");
+    one.unlock().await.expect("a permit");
+    two.unlock().await.expect("a permit");
     watch.prints("Z job:2 is free, was held by ");
     assert!(!watch.printed().contains("other"), "{}", watch.printed());
     signal(watch.id(), "INT");

@@ -97,10 +97,10 @@ impl HeldLock {
         HoldTimes(Arc::downgrade(&self.hold))
     }
 
-    /// Waits until the hold is lost.
-    pub(crate) fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
+    /// Waits until the hold is given back, or is lost.
+    pub(crate) fn ended(&self) -> impl Future<Output = Result<(), Lost>> + Send + 'static {
         let hold = Arc::clone(&self.hold);
-        async move { hold.lost().await }
+        async move { if hold.ended().await { Ok(()) } else { Err(Lost { lock: hold.lock() }) } }
     }
 
     /// Releases the hold. Fails if the hold was gone: at once if that is known, and the background releases what the servers can have.

@@ -43,7 +43,7 @@ pub(crate) struct Hold {
     deadlines: PerMember<AtomicU64>,
     quorum: usize,
     term: Term,
-    lost_notify: Notify,
+    end_notify: Notify,
     subject: Subject,
     /// [`HELD`], [`GIVEN_BACK`] or [`REPORTED`].
     report: AtomicU8,
@@ -111,8 +111,8 @@ impl Hold {
         let cap = |deadline: Moment| term.ends.map_or(deadline, |ends| ends.min(deadline));
         let deadlines = deadlines.into_iter().map(|deadline| AtomicU64::new(cap(deadline).as_nanos()));
         let report = AtomicU8::new(HELD);
-        let (lost_notify, span) = (Notify::new(), OnceLock::new());
-        Self { deadlines: deadlines.collect(), quorum, term, lost_notify, subject, report, metrics, span }
+        let (end_notify, span) = (Notify::new(), OnceLock::new());
+        Self { deadlines: deadlines.collect(), quorum, term, end_notify, subject, report, metrics, span }
     }
 
     pub(crate) fn lock(&self) -> LockId {
@@ -226,18 +226,21 @@ impl Hold {
         self.deadlines[member].store(LOST, Ordering::Release);
     }
 
-    /// Waits until it is lost. Needs a timer, and no I/O.
+    /// Waits until it is given back, or is lost. Returns whether it was given back. Needs a timer, and no I/O.
     ///
     /// A hold that the watchdog renews costs a timer or two for each lease: after a suspend, the watchdog finds by the clock what is due,
     /// and so what has ended. Nobody else looks at a fixed lease.
-    pub(crate) async fn lost(&self) {
+    pub(crate) async fn ended(&self) -> bool {
         loop {
-            let mut lost_notify = std::pin::pin!(self.lost_notify.notified());
-            // Enlist first, then look: a loss in between is not missed.
-            lost_notify.as_mut().enable();
+            let mut end_notify = std::pin::pin!(self.end_notify.notified());
+            // Enlist first, then look: an end in between is not missed.
+            end_notify.as_mut().enable();
+            if self.is_given_back() {
+                return true;
+            }
             let soon = clock::now().plus(EARLY);
             if self.is_found_lost(soon) {
-                return;
+                return false;
             }
             let left = self.deadline().since(soon);
             // Mostly the deadline has moved when the timer fires. If not, the last part of the time is short, so that the timer is exact
@@ -245,7 +248,7 @@ impl Hold {
             let most = if self.is_watched() { left - left / 8 } else { LOOK };
             tokio::select! {
                 biased;
-                () = lost_notify => {}
+                () = end_notify => {}
                 () = sleep(if left < LOOK { left } else { most }) => {}
             }
         }
@@ -265,6 +268,7 @@ impl Hold {
     pub(crate) fn give_back(&self, now: Moment) {
         if !self.is_found_lost(now) {
             let _ = self.report.compare_exchange(HELD, GIVEN_BACK, Ordering::AcqRel, Ordering::Acquire);
+            self.end_notify.notify_waiters();
             self.metrics.ends(now);
         }
     }
@@ -287,7 +291,7 @@ impl Hold {
     /// the clock. Runs code of the user, so call this with nothing locked.
     fn tell_loss(&self, cause: Option<LossCause>, now: Moment) {
         nothing_is_locked();
-        self.lost_notify.notify_waiters();
+        self.end_notify.notify_waiters();
         let live = |cell: &&AtomicU64| cell.load(Ordering::Acquire) > now.as_nanos();
         if self.deadlines.iter().filter(live).count() < self.quorum
             && self.report.compare_exchange(HELD, REPORTED, Ordering::AcqRel, Ordering::Acquire).is_ok()
@@ -398,15 +402,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_of_the_server_completes_lost() {
+    async fn an_answer_of_the_server_ends_it() {
         let hold = Arc::new(held([clock::now().plus(Duration::from_secs(3_600))], 1, None));
         let waiter = tokio::spawn({
             let hold = Arc::clone(&hold);
-            async move { hold.lost().await }
+            async move { hold.ended().await }
         });
         tokio::task::yield_now().await;
         hold.lose(0);
         hold.tell_loss(Some(LossCause::Removed), clock::now());
-        waiter.await.expect("told");
+        assert!(!waiter.await.expect("told"), "it was lost");
     }
 }

@@ -22,7 +22,7 @@ use Part::{EndRead, EndWrite, Read, Write, WriteForAMinute};
 /// The same two owners in both languages: Java threads, and Rust handles.
 struct Both {
     java: Vec<[Actor; 2]>,
-    rust: Vec<(ReadWriteLock, Vec<LockGuard>, Vec<LockGuard>)>,
+    rust: Vec<(ReadWriteLock<'static>, Vec<LockGuard>, Vec<LockGuard>)>,
 }
 
 impl Both {

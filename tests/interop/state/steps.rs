@@ -73,18 +73,20 @@ impl<R: Row> ByRust<R> {
     pub async fn take(&mut self, step: Step) {
         let mut other = R::Rust::rival(&self.locks, "a");
         match step {
-            Lock => self.guards.push(self.lock.lock().await.unwrap()),
+            Lock => self.guards.push(self.lock.lock().await.unwrap().into_plain()),
             LockForAMinute => {
-                let guard = self.lock.lock().await.unwrap();
+                let guard = self.lock.lock().await.unwrap().into_plain();
                 guard.extend(60 * SECOND).await.unwrap();
                 self.guards.push(guard);
             }
             LockForAMinuteAlone => {
                 let mut leased = R::Rust::leased(&self.locks, "a", 60 * SECOND);
-                self.guards.push(leased.lock().await.unwrap());
+                self.guards.push(leased.lock().await.unwrap().into_plain());
             }
             Unlock => self.guards.pop().unwrap().unlock().await.unwrap(),
-            Wait => self.waiting = Some(tokio::spawn(async move { other.lock().await.unwrap() })),
+            Wait => {
+                self.waiting = Some(tokio::spawn(async move { other.lock().await.unwrap().into_plain() }))
+            }
             WaitInVain => assert!(other.try_lock_for(100 * MS).await.unwrap().is_none()),
             UnlockTheOther => {
                 soon(self.waiting.take().unwrap()).await.unwrap().unlock().await.unwrap();

@@ -1,4 +1,4 @@
-//! What the holder of a fenced lock announces to all who listen, such as the address of a leader.
+//! What a leader announces to all who listen, such as its address. This is the one file of this room that knows the engine.
 //!
 //! An announcement names its owner. So it is believed only while that owner holds the lock, and one that is left behind deceives nobody.
 
@@ -8,86 +8,39 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{ConfigError, Error, Result};
 use crate::base::sync::Watched;
 use crate::base::timer::sleep;
 use crate::diagnosis::info::{Holder, RemainingLease};
 use crate::diagnosis::{Clients, inspect};
-use crate::engine::{Grant, LockRef, run};
+use crate::engine::{LockRef, run};
 use crate::protocol::{
-    Announced, LeaseLeft, announcement_key, announcement_read, announcement_remove, announcement_write,
-    parse_announced, parse_announcing,
+    Announced, LeaseLeft, MOST_BYTES, announcement_key, announcement_read, announcement_remove,
+    announcement_write, parse_announced, parse_announcing,
 };
 use crate::store::identity;
+use crate::{FencedLock, FencingToken, LockGuard};
 
 /// A holder, and what it announces.
 type Announcing = (Holder, Option<Vec<u8>>);
 
-/// What the holder of a [`FencedLock`](crate::FencedLock) announces, for those who do not hold it.
-///
-/// ```no_run
-/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-/// let mut announcements = locks.fenced_lock("lock:primary").announcements();
-/// loop {
-///     announcements.changed().await;
-///     let info = locks.inspect("lock:primary").await?;
-///     let holder = info.and_then(|info| info.holders.into_iter().next());
-///     if let Some(holder) = holder {
-///         println!("{} announces {:?}", holder.owner, announcements.of(&holder.owner).await?);
-///     }
-/// }
-/// # }
-/// ```
-#[must_use = "it listens only when `changed` is called"]
-pub struct Announcements {
+/// What the leader announces, for those who do not lead.
+pub(super) struct Announcements {
     lock: Arc<LockRef>,
     /// `None`: `changed` was not called yet.
     listening: Option<Listening>,
 }
 
 impl Announcements {
-    pub(crate) fn new(lock: &Arc<LockRef>) -> Self {
-        Self { lock: Arc::clone(lock), listening: None }
-    }
-
-    /// Returns what this owner announced, if it still does. Asks the server.
-    ///
-    /// An owner is what [`Holder::owner`](crate::Holder::owner) says. Ask for the owner that holds the lock: what an earlier holder left
-    /// behind can be there until its lease ends, and is never returned for another owner.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidName`](crate::Error::InvalidName), or a [fault of server or network](crate::Error#faults-of-server-and-network).
-    ///
-    /// # Cancel safety
-    ///
-    /// The call changes nothing, so it can be dropped at any time.
-    ///
-    /// ```no_run
-    /// # async fn demo(announcements: lockkeeper::Announcements, owner: &str) -> lockkeeper::Result<()> {
-    /// let address = announcements.of(owner).await?.and_then(|said| String::from_utf8(said).ok());
-    /// # Ok(()) }
-    /// ```
-    pub async fn of(&self, owner: &str) -> Result<Option<Vec<u8>>> {
-        Ok(announced(&self.lock, owner).await?.and_then(|announced| announced.said))
+    pub(super) fn new(lock: &FencedLock<'_>) -> Self {
+        Self { lock: Arc::clone(lock.lock_ref()), listening: None }
     }
 
     /// Waits for a message: a holder announces something else, or ended its hold. The first call begins to listen, and returns at once.
     ///
-    /// Also returns when messages were perhaps missed. There is no message when a lease ends, and none without the
-    /// [right](crate::guide::deploy#users-and-rights) to the channel. So ask from time to time, too.
-    ///
-    /// # Cancel safety
-    ///
-    /// The future can be dropped at any time. The next call returns at once if a message came meanwhile.
-    ///
-    /// ```no_run
-    /// # async fn demo(locks: lockkeeper::LockClient) {
-    /// let mut announcements = locks.fenced_lock("lock:primary").announcements();
-    /// announcements.changed().await;
-    /// # }
-    /// ```
-    pub async fn changed(&mut self) {
+    /// Also returns when messages were perhaps missed. There is no message when a lease ends, and none without the right to the channel. So
+    /// ask from time to time, too. If the future is dropped, the next call returns at once if a message came meanwhile.
+    pub(super) async fn changed(&mut self) {
         match &mut self.listening {
             Some(listening) => listening.changed().await,
             none => *none = Some(Listening::start(&self.lock)),
@@ -96,7 +49,7 @@ impl Announcements {
 
     /// Returns who holds the lock, and what it announces. `known`: what was returned last. If that has not changed, the process of the
     /// owner is not asked for again.
-    pub(crate) fn holder(
+    pub(super) fn holder(
         &self,
         known: Option<Announcing>,
     ) -> impl Future<Output = Result<Option<Announcing>>> + Send + use<> {
@@ -104,13 +57,19 @@ impl Announcements {
     }
 
     /// Waits until calls cannot continue: the client is shut down, or its runtime has ended. Returns which.
-    pub(crate) fn ended(&self) -> impl Future<Output = Error> + Send + use<> {
+    pub(super) fn ended(&self) -> impl Future<Output = Error> + Send + use<> {
         let engine = Arc::clone(&self.lock.engine);
         async move {
             engine.ended().await;
             engine.check_open().err().unwrap_or(Error::Closed)
         }
     }
+}
+
+/// Refuses an announcement that is too long.
+pub(super) fn check(said: &[u8]) -> Result<(), ConfigError> {
+    let too_long = || ConfigError::new("announcement", format!("must be at most {MOST_BYTES} bytes long"));
+    if said.len() > MOST_BYTES { Err(too_long()) } else { Ok(()) }
 }
 
 /// A candidate that was elected announces itself after about this time.
@@ -158,20 +117,22 @@ impl fmt::Debug for Announcements {
 }
 
 /// What a holder announces. Dropping it removes that from the server, in the background.
-pub(crate) struct Announcer {
+pub(super) struct Announcer {
     lock: Arc<LockRef>,
     owner: String,
     identity: String,
 }
 
 impl Announcer {
-    pub(crate) fn new(grant: &Grant) -> Self {
+    /// `None`: the guard is being released.
+    pub(super) fn new(guard: &LockGuard<FencingToken>) -> Option<Self> {
+        let grant = guard.grant()?;
         let lock = Arc::clone(&grant.lock);
-        Self { owner: grant.field(), identity: identity(&lock.engine.config), lock }
+        Some(Self { owner: grant.field(), identity: identity(&lock.engine.config), lock })
     }
 
     /// Announces this instead of what was announced before.
-    pub(crate) async fn announce(&self, said: &[u8]) -> Result<()> {
+    pub(super) async fn announce(&self, said: &[u8]) -> Result<()> {
         let Self { lock, owner, identity } = self;
         let call = announcement_write(&lock.keys.lock, owner, identity, said);
         let reply = run(&lock.engine, &lock.keys.lock, &call).await;
@@ -238,5 +199,35 @@ impl Drop for Listening {
     fn drop(&mut self) {
         let engine = &self.lock.engine;
         engine.listeners.leave(&self.channel, &engine.store);
+    }
+}
+
+#[cfg(all(test, feature = "__simulation"))]
+mod tests {
+    use lockkeeper_memory::MemoryServer;
+
+    use super::*;
+    use crate::{LockClient, Source};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stale_leader_cannot_replace_what_the_next_one_announces() {
+        let server = MemoryServer::new();
+        let locks = LockClient::connect(Source::stream(server.connector())).await.unwrap();
+        let (mut first, mut second) = (locks.fenced_lock("a"), locks.fenced_lock("a"));
+        let stale = first.lock().await.unwrap();
+        let stale_announcer = Announcer::new(&stale).expect("it is held");
+        stale_announcer.announce(b"stale").await.unwrap();
+        assert!(second.force_unlock().await.unwrap());
+        let guard = second.lock().await.unwrap();
+        let announcer = Announcer::new(&guard).expect("it is held");
+        announcer.announce(b"new").await.unwrap();
+        let refused = stale_announcer.announce(b"stale").await;
+        assert!(matches!(refused, Err(Error::NotHeld(_))), "{refused:?}");
+        drop((stale, stale_announcer));
+        sleep(Duration::from_secs(1)).await; // the background has removed what it can
+        let found = announced(second.lock_ref(), &guard.owner_id()).await.unwrap();
+        assert_eq!(found.and_then(|found| found.said), Some(b"new".to_vec()));
+        assert!(announced(second.lock_ref(), "another owner").await.unwrap().is_none());
+        guard.unlock().await.unwrap();
     }
 }
