@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt;
-use lockkeeper::{Error, LockConfigBuilder, Permit, RedissonSettings, Semaphore};
+use lockkeeper::{Error, LockConfigBuilder, Permit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
@@ -162,9 +162,7 @@ async fn a_smaller_total_wakes_waiters() {
 #[tokio::test]
 async fn a_permit_that_nobody_renews_comes_back_when_its_lease_ends() {
     let scene = Scene::start();
-    let slack = 500 * MS;
-    let locks =
-        scene.client_with(without_polls().redisson(RedissonSettings::default().clock_slack(slack))).await;
+    let locks = scene.client_with(without_polls()).await;
     let semaphore = locks.semaphore("a", 2);
     let _held = semaphore.acquire().await.unwrap();
     let lease = SECOND;
