@@ -482,6 +482,19 @@ mod tests {
     use crate::base::clock::{self, Moment, ProcessClock};
     use crate::base::options::LockOptions;
 
+    /// A service can use a stream, and a test beside it the feature `paused-clock`.
+    #[tokio::test]
+    async fn a_stream_has_the_real_clock_unless_a_test_pauses_it() {
+        let server = MemoryServer::new();
+        let locks = LockClient::connect(Source::stream(server.connector())).await.unwrap();
+        let guard = locks.rlock("a").lock().await.unwrap();
+        assert!(!clock::is_virtual());
+        tokio::time::pause();
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(clock::is_virtual());
+        guard.unlock().await.unwrap();
+    }
+
     /// Timers stop while the host is suspended, and the clock of the leases does not.
     #[tokio::test(start_paused = true)]
     async fn a_loss_during_a_suspend_is_reported_within_a_second() {
