@@ -10,9 +10,9 @@ use crate::support::{
 use lockkeeper::{BaseLock, LockClient, LockGuard};
 use lockkeeper_testkit::lua;
 
-/// The longest duration that this test configures or asks for, and the expiry of records. Every number that any clock shows is greater:
-/// also one that counts from the start of the machine, if that is two minutes ago.
-const LONGEST: Duration = Duration::from_secs(120);
+/// The longest duration that this test asks for, and the wait of a Java client for a fair lock. Every number that any clock shows is
+/// greater: also one that counts from the start of the machine, if that is five minutes ago.
+const LONGEST: Duration = Duration::from_secs(300);
 
 /// Runs every operation on a type of lock.
 async fn use_all<F: Lending>(locks: &LockClient, proxy: &Proxy) {

@@ -162,7 +162,7 @@ async fn an_unpolled_call_does_not_keep_others_from_acquiring() {
 #[tokio::test]
 async fn without_replicas_nothing_is_granted() {
     let scene = Scene::start();
-    let config = LockConfig::builder().sync_replicas(2).command_timeout(20 * MS).retry_timeout(100 * MS);
+    let config = LockConfig::builder().sync_replicas(2).command_timeout(200 * MS).retry_timeout(SECOND);
     let locks = connect(scene.server.url(), config).await;
     let refused = locks.rlock("a").lock().await;
     assert!(matches!(refused, Err(Error::TooFewReplicas { acknowledged: 0, wanted: 2, .. })), "{refused:?}");

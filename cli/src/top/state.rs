@@ -264,7 +264,7 @@ impl State {
     /// A holder, with its process if that is known. `None`: it does not hold this lock any more.
     pub(super) fn who(&self, name: &str, owner: &str) -> Option<String> {
         let lock = self.locks.iter().find(|lock| lock.row.name == name)?;
-        Some(lock.row.holders.iter().find(|holder| holder.owner == owner).map(who)?)
+        lock.row.holders.iter().find(|holder| holder.owner == owner).map(who)
     }
 
     /// Why the server does not answer. `None`: it does.
