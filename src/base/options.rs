@@ -89,7 +89,7 @@ impl LockOptions {
         LockOptionsBuilder::default()
     }
 
-    /// Begins with these options, to change some of them. `renewed` stays beside a new `fixed`, which is an error, and so is the reverse.
+    /// Begins with these options, to change some of them. If they have `renewed`, then `fixed` is an error, and the reverse.
     ///
     /// ```
     /// # use std::time::Duration;
