@@ -53,11 +53,14 @@ async fn main() -> Result<()> {
     outcome
 }
 
-/// One candidate. It returns when the report is complete, whoever wrote the last page.
+/// One candidate. It returns when the report is complete, whoever wrote the last page, or at Ctrl-C.
 async fn campaign(locks: &LockClient, redis: &Redis) -> Result<()> {
     // Mostly this is an address.
     let mut candidate = Candidate::new(locks, LEADER).announce(format!("process {}", std::process::id()))?;
-    candidate.run(|leadership| write_report(leadership, redis.clone())).await?
+    tokio::select! {
+        outcome = candidate.run(|leadership| write_report(leadership, redis.clone())) => outcome?,
+        _ = tokio::signal::ctrl_c() => Ok(()), // the work is dropped, and the leadership released
+    }
 }
 
 /// The work of the leader. It is dropped if the leadership is lost, and continues where an earlier leader stopped.
@@ -105,7 +108,7 @@ async fn follow(mut watch: LeaderWatch) -> Result<()> {
         match watch.changed().await? {
             Some(leader) => match leader.announcement {
                 Some(said) => println!("{} leads", String::from_utf8_lossy(&said)),
-                None => println!("{} leads", leader.holder.owner), // not yet announced
+                None => println!("{} leads", leader.holder), // not yet announced
             },
             None => println!("nobody leads"),
         }

@@ -14,7 +14,7 @@ mod telemetry;
 pub use api::client::LockClient;
 pub use api::list_parts::ListParts;
 pub use api::owner::Owner;
-pub use base::config::{LockConfig, LockConfigBuilder, RedissonSettings, ShardedMessages};
+pub use base::config::{LockConfig, LockConfigBuilder};
 pub use base::credentials::Credentials;
 pub use base::error::{Cause, ConfigError, Error, LockId, Lost, Result};
 pub use base::options::{LockOptions, LockOptionsBuilder};
@@ -25,10 +25,8 @@ pub use base::{
     pauses::{locked_mutexes, pause_by},
     process::Process,
 };
-pub use diagnosis::info::{
-    Holder, HolderIdentity, ListedLock, LockInfo, LockKind, LockList, RemainingLease, ServerInfo,
-};
-pub use diagnosis::waits::{ChainLink, ClientWait, RecentWait, WaitChain, WaitOutcome};
+pub use diagnosis::info::{Holder, LockInfo, LockKind, LockList, RemainingLease};
+pub use diagnosis::waits::{ChainLink, LockWait, RecentWait, WaitChain, WaitOutcome};
 pub use locks::guard::{HoldWatch, LockGuard};
 pub use locks::{
     BaseLock, Claims, FairLock, FencedLock, Member, MultiLock, PermitHolder, PermitId, RLock, ReadLock,

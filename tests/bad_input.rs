@@ -8,7 +8,7 @@ use crate::support::{
     MS, Proxy, ReservedPort, SECOND, Scene, Server, connect, eventually, patient, soon, timed,
 };
 use lockkeeper::leader::{Candidate, LeaderWatch};
-use lockkeeper::{BaseLock, Error, LockClient, LockConfig, MultiLock, RedLock, Result};
+use lockkeeper::{BaseLock, Error, LockClient, LockConfig, LockKind, MultiLock, RedLock, Result};
 
 #[tokio::test]
 async fn names_that_cannot_be_used() {
@@ -463,7 +463,8 @@ async fn keys_of_another_kind_are_refused_and_not_changed<F: Fixture>() {
         wrong_kind(lock.force_unlock().await.unwrap_err());
         assert_eq!(dump(name), before, "{name} was changed");
     }
-    assert!(locks.inspect("rw").await.unwrap().unwrap().is_read_write);
+    let kind = locks.inspect("rw").await.unwrap().unwrap().kind;
+    assert!(matches!(kind, LockKind::Read | LockKind::Write), "{kind}");
     assert!(matches!(locks.inspect("list").await, Err(Error::WrongKind { .. })));
     scene.server.run::<()>(&["FLUSHALL"]);
     drop(locks);

@@ -14,7 +14,7 @@ async fn found(locks: &LockClient) -> LockInfo {
 }
 
 async fn force(locks: &LockClient, info: &LockInfo) -> bool {
-    soon(locks.force_unlock("a", info)).await.unwrap()
+    soon(locks.force_unlock(info)).await.unwrap()
 }
 
 /// Keeps only this holder.
@@ -131,7 +131,7 @@ async fn a_forced_release_after_the_type_has_changed_ends_nothing() {
     permit.unlock().await.unwrap();
     assert!(locks.semaphore("a", 1).delete().await.unwrap());
     scene.server.run::<()>(&["HSET", "a", "title", "1"]);
-    let refused = soon(looking.force_unlock("a", &info)).await.unwrap_err();
+    let refused = soon(looking.force_unlock(&info)).await.unwrap_err();
     assert!(matches!(refused, Error::WrongKind { .. }), "{refused:?}");
     assert_eq!(scene.server.run::<Vec<String>>(&["HGETALL", "a"]), ["title", "1"]);
     scene.server.run::<()>(&["DEL", "a"]);
@@ -140,7 +140,8 @@ async fn a_forced_release_after_the_type_has_changed_ends_nothing() {
     info.holders.clear();
     assert!(!force(&looking, &info).await);
     guard.unlock().await.unwrap();
-    let refused = soon(looking.force_unlock("", &info)).await.unwrap_err();
+    info.name.clear();
+    let refused = soon(looking.force_unlock(&info)).await.unwrap_err();
     assert!(matches!(refused, Error::InvalidName { .. }), "{refused:?}");
     drop((locks, looking));
     scene.end().await;

@@ -61,7 +61,7 @@ async fn leaders_work([ours, theirs]: &[LockClient; 2]) {
         leader = soon(watch.changed()) => leader.unwrap().expect("it leads"),
         ended = candidate.run(async |_: Leadership| pending::<()>().await) => panic!("{ended:?}"),
     };
-    assert_eq!((leader.holder.client(), leader.announcement), (Some(ours.id()), Some(b"here".to_vec())));
+    assert_eq!((leader.holder.client, leader.announcement), (Some(ours.id()), Some(b"here".to_vec())));
 }
 
 /// The error is typed, and says what the service refuses.

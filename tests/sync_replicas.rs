@@ -35,12 +35,12 @@ impl Pair {
 
 /// It waits for seconds longer than anything here may take, unless it waits for the replica.
 fn slow() -> LockConfigBuilder {
-    LockConfig::builder().connections(1).command_timeout(LIMIT / 4).sync_timeout(LIMIT / 2)
+    LockConfig::builder().connections(1).watchdog_lease(2 * LIMIT).command_timeout(LIMIT / 2)
 }
 
 async fn a_hold_that_no_replica_has_is_not_granted<F: Fixture>() {
     let pair = Pair::start().await;
-    let config = LockConfig::builder().sync_timeout(200 * MS).retry_timeout(SECOND);
+    let config = LockConfig::builder().command_timeout(200 * MS).retry_timeout(SECOND);
     let locks = pair.client(config).await;
     pair.replica.freeze();
     let mut lock = F::lock(&locks, "a");
@@ -117,7 +117,7 @@ async fn a_shutdown_waits_for_no_copy_of_a_dropped_acquire<F: Fixture>() {
 #[tokio::test]
 async fn all_acquires_report_that_replicas_are_missing() {
     let pair = Pair::start().await;
-    let config = LockConfig::builder().connections(2).sync_timeout(300 * MS).retry_timeout(2 * SECOND);
+    let config = LockConfig::builder().connections(2).command_timeout(300 * MS).retry_timeout(2 * SECOND);
     let locks = pair.client(config).await;
     locks.rlock("first").lock().await.unwrap().unlock().await.unwrap();
     pair.replica.freeze();
@@ -162,7 +162,7 @@ async fn an_unpolled_call_does_not_keep_others_from_acquiring() {
 #[tokio::test]
 async fn without_replicas_nothing_is_granted() {
     let scene = Scene::start();
-    let config = LockConfig::builder().sync_replicas(2).sync_timeout(20 * MS).retry_timeout(100 * MS);
+    let config = LockConfig::builder().sync_replicas(2).command_timeout(200 * MS).retry_timeout(SECOND);
     let locks = connect(scene.server.url(), config).await;
     let refused = locks.rlock("a").lock().await;
     assert!(matches!(refused, Err(Error::TooFewReplicas { acknowledged: 0, wanted: 2, .. })), "{refused:?}");
@@ -177,7 +177,7 @@ async fn a_server_that_forgot_the_script_reports_that_replicas_are_missing() {
     let scene = Scene::start();
     let events = Events::default();
     let _collecting = events.collect();
-    let config = LockConfig::builder().command_timeout(2 * SECOND).sync_timeout(4 * SECOND);
+    let config = LockConfig::builder().command_timeout(3 * SECOND);
     let locks = connect(scene.server.url(), config.sync_replicas(1).retry_timeout(100 * MS)).await;
     scene.server.run::<()>(&["SCRIPT", "FLUSH"]);
     let refused = locks.rlock("a").lock().await;

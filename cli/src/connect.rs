@@ -83,24 +83,8 @@ impl Settings {
         Ok(Self { source, is_default, kind, locks: file.locks })
     }
 
-    /// The lease of a lock without a fixed lease.
-    pub(crate) fn watchdog_lease(&self) -> Result<Duration, Failure> {
-        self.duration("watchdog_lease")
-    }
-
-    /// The value of this setting.
-    pub(crate) fn duration(&self, setting: &str) -> Result<Duration, Failure> {
-        humantime::parse_duration(&self.text(setting)?).map_err(Failure::usage)
-    }
-
-    pub(crate) fn name_prefix(&self) -> Result<String, Failure> {
-        self.text("name_prefix")
-    }
-
-    /// Only its text form shows the values of a configuration.
-    fn text(&self, setting: &str) -> Result<String, Failure> {
-        let text = serde_json::to_value(&self.locks).map_err(Failure::usage)?;
-        Ok(text[setting].as_str().unwrap_or_default().to_owned())
+    pub(crate) const fn locks(&self) -> &LockConfig {
+        &self.locks
     }
 
     /// The same, but waiters attempt by themselves only after this time.
@@ -118,7 +102,7 @@ impl Settings {
     pub(crate) fn with_start_timeout(&self, time: Option<Duration>) -> Result<Self, Failure> {
         let time = match time {
             Some(time) => time.min(LONGEST_START),
-            None => self.duration("start_timeout")?.max(self.duration("retry_timeout")?),
+            None => self.locks.start_timeout().max(self.locks.retry_timeout()),
         };
         let locks = self.locks.to_builder().start_timeout(time).build().map_err(Error::from)?;
         Ok(Self { locks, ..self.clone() })

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use lockkeeper::Error;
 use serde::Serialize;
 
-use crate::row::visible;
+use crate::text::visible;
 
 /// Bad arguments (`EX_USAGE`).
 pub(crate) const USAGE: u8 = 64;

@@ -3,26 +3,13 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
-use lockkeeper::LockInfo;
+use lockkeeper::{Holder, LockInfo, LockKind};
 use serde::Serialize;
 
 use crate::args::{Connection, Release, Resize, Show};
 use crate::connect::Settings;
 use crate::exit::{Failure, UNAVAILABLE, print, print_json};
-use crate::row::{Holder, Permits, expires_in_ms, visible};
-
-/// A lock, as JSON has it.
-#[derive(Serialize)]
-struct Lock<'a> {
-    name: &'a str,
-    is_held: bool,
-    is_read_write: bool,
-    /// `null`: it is not a semaphore.
-    permits: Option<Permits>,
-    /// `null`: the lock is free, or the key has no expiry.
-    expires_in_ms: Option<u64>,
-    holders: Vec<Holder>,
-}
+use crate::text::{visible, who};
 
 #[derive(Serialize)]
 struct Released<'a> {
@@ -41,7 +28,7 @@ pub(crate) async fn show(connection: &Connection, Show { name, json }: &Show) ->
     let locks = Settings::read(connection)?.connect().await?;
     let info = locks.inspect(name).await?;
     if *json {
-        print_json(&as_json(name, info.as_ref()))?;
+        print_json(&info)?;
     } else {
         print(describe(name, info.as_ref()).as_bytes())?;
     }
@@ -55,7 +42,7 @@ pub(crate) async fn release(connection: &Connection, options: &Release) -> Resul
     if permit.is_some() && info.as_ref().is_some_and(|info| info.permits.is_none()) {
         return Err(Failure::usage("--permit is for semaphores, and this is a lock"));
     }
-    let is_chosen = |holder: &lockkeeper::Holder| permit.is_none_or(|id| holder.owner == id.to_string());
+    let is_chosen = |holder: &Holder| permit.is_none_or(|id| holder.owner == id.to_string());
     let Some(mut info) = info.filter(|info| info.holders.iter().any(is_chosen)) else {
         let state = if permit.is_some() { "this permit is not in use" } else { "free" };
         return report(name, false, &format!("{state}, nothing was released"), *json);
@@ -67,7 +54,7 @@ pub(crate) async fn release(connection: &Connection, options: &Release) -> Resul
         return Err(Failure { problem: "nothing was released".to_owned(), code: UNAVAILABLE });
     }
     info.holders.retain(is_chosen);
-    let was_held = locks.force_unlock(name, &info).await?;
+    let was_held = locks.force_unlock(&info).await?;
     report(name, was_held, outcome(was_held), *json)
 }
 
@@ -106,54 +93,32 @@ fn report(name: &str, was_held: bool, outcome: &str, as_json: bool) -> Result<Ex
     Ok(ExitCode::SUCCESS)
 }
 
-fn as_json<'a>(name: &'a str, info: Option<&'a LockInfo>) -> Lock<'a> {
-    let holders = info.iter().flat_map(|info| &info.holders);
-    Lock {
-        name,
-        is_held: info.is_some_and(|info| !info.holders.is_empty()),
-        is_read_write: info.is_some_and(|info| info.is_read_write),
-        permits: info.and_then(Permits::of),
-        expires_in_ms: info
-            .filter(|info| !info.holders.is_empty())
-            .and_then(|info| expires_in_ms(info.remaining_lease)),
-        holders: holders.map(Holder::from).collect(),
-    }
-}
-
 /// What `show` prints.
 pub(crate) fn describe(name: &str, info: Option<&LockInfo>) -> String {
     let name = visible(name);
     let Some(info) = info else { return format!("{name}: free\n") };
-    if let Some(permits) = Permits::of(info) {
-        return describe_permits(&name, permits, info);
-    }
-    let ends = match info.remaining_lease.duration() {
-        Some(left) => format!("ends in {:.1} s, if nobody renews it", left.as_secs_f64()),
-        None => "never ends: its key has no expiry".to_owned(),
+    let (left, in_use) = (info.remaining_lease, info.holders.len());
+    let note = if left.duration().is_some() { ", if nobody renews it" } else { ": its key has no expiry" };
+    let mut text = match info.permits {
+        Some(total) => {
+            let available = usize::try_from(total).unwrap_or(usize::MAX).saturating_sub(in_use);
+            format!("{name}: a semaphore with {total} permits, {in_use} in use, {available} available\n")
+        }
+        None if matches!(info.kind, LockKind::Read | LockKind::Write) => {
+            format!("{name}: held, a read-write lock, {left}{note}\n")
+        }
+        None => format!("{name}: held, a lock, {left}{note}\n"),
     };
-    let kind = if info.is_read_write { "read-write lock" } else { "lock" };
-    let mut text = format!("{name}: held, a {kind}, {ends}\n");
     for holder in &info.holders {
-        let holder = Holder::from(holder);
-        let (who, holds) = (holder.who(), holder.holds);
-        text += &format!("  {who}, {holds} hold{}", if holds == 1 { "" } else { "s" });
-        text += &holder.held_for_ms.map_or_else(String::new, |age| format!(", held for {} s", age / 1_000));
-        text += "\n";
-    }
-    text
-}
-
-fn describe_permits(name: &str, permits: Permits, info: &LockInfo) -> String {
-    let Permits { total, in_use, available } = permits;
-    let mut text =
-        format!("{name}: a semaphore with {total} permits, {in_use} in use, {available} available\n");
-    for holder in &info.holders {
-        let client = holder.client().map_or_else(String::new, |client| format!(" of client {client}…"));
-        let ends = match holder.remaining_lease.duration() {
-            Some(left) => format!("ends in {:.1} s, if nobody renews it", left.as_secs_f64()),
-            None => "never ends".to_owned(),
+        text += &format!("  {}", who(holder));
+        text += &match (info.permits, &holder.client, holder.holds) {
+            (Some(_), Some(client), _) => format!(" of client {client}… {}", holder.remaining_lease),
+            (Some(_), None, _) => format!(" {}", holder.remaining_lease),
+            (None, _, 1) => ", 1 hold".to_owned(),
+            (None, _, holds) => format!(", {holds} holds"),
         };
-        text += &format!("  {}{client} {ends}\n", Holder::from(holder).who());
+        text += &holder.held_for.map_or_else(String::new, |age| format!(", held for {} s", age.as_secs()));
+        text += "\n";
     }
     text
 }

@@ -6,12 +6,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use lockkeeper::LockInfo;
 
 use crate::args::{Connection, Examined, Ls};
 use crate::connect::Settings;
 use crate::exit::{Failure, print, to_list};
-use crate::row::{Row, visible};
 use crate::table::{Output, lay_out};
+use crate::text::{holds, process, visible, waiters};
 
 const HEADER: [&str; 7] = ["NAME", "KIND", "HOLDERS", "CLIENTS", "HOLDS", "ENDS IN", "WAITERS"];
 
@@ -21,7 +22,7 @@ pub(crate) async fn ls(connection: &Connection, options: &Ls) -> Result<ExitCode
     let mut parts = locks.list_parts(&options.pattern);
     let mut skipped = Vec::new();
     while let Some(part) = parts.next().await.map_err(to_list)? {
-        let rows = part.locks.into_iter().map(Row::from);
+        let rows = part.locks.into_iter();
         list.add(rows.filter(|row| is_of(row, &options.kind) && is_older(row, options.older)))?;
         skipped.extend(part.skipped);
     }
@@ -40,7 +41,7 @@ struct Listing<'a> {
     options: &'a Ls,
     output: Output,
     /// What is printed at the end.
-    rows: Vec<Row>,
+    rows: Vec<LockInfo>,
     count: usize,
 }
 
@@ -49,13 +50,13 @@ impl<'a> Listing<'a> {
         Self { options, output: Output::of_this_process(), rows: Vec::new(), count: 0 }
     }
 
-    fn add(&mut self, rows: impl Iterator<Item = Row>) -> Result<(), Failure> {
+    fn add(&mut self, rows: impl Iterator<Item = LockInfo>) -> Result<(), Failure> {
         let is_table = matches!(self.output, Output::Terminal(_)) && !self.options.json;
         if self.options.sort || is_table {
             self.rows.extend(rows);
             return Ok(());
         }
-        let rows: Vec<Row> = rows.collect();
+        let rows: Vec<LockInfo> = rows.collect();
         if rows.is_empty() { Ok(()) } else { self.print(rows) }
     }
 
@@ -75,7 +76,7 @@ impl<'a> Listing<'a> {
     }
 
     /// Prints what comes next of the array or the table.
-    fn print(&mut self, rows: Vec<Row>) -> Result<(), Failure> {
+    fn print(&mut self, rows: Vec<LockInfo>) -> Result<(), Failure> {
         let is_first = self.count == 0;
         self.count += rows.len();
         if !self.options.json {
@@ -92,33 +93,33 @@ impl<'a> Listing<'a> {
 }
 
 /// Whether the lock is of one of these types. None are all.
-fn is_of(row: &Row, kinds: &[Examined]) -> bool {
-    let is = |kind: &Examined| kind.to_possible_value().is_some_and(|kind| kind.get_name() == row.kind);
+fn is_of(row: &LockInfo, kinds: &[Examined]) -> bool {
+    let own = row.kind.to_string();
+    let is = |kind: &Examined| kind.to_possible_value().is_some_and(|kind| kind.get_name() == own);
     kinds.is_empty() || kinds.iter().any(is)
 }
 
 /// Whether an owner holds the lock for this time already. One whose time is unknown does not.
-fn is_older(row: &Row, least: Option<Duration>) -> bool {
+fn is_older(row: &LockInfo, least: Option<Duration>) -> bool {
     let Some(least) = least else { return true };
-    let held_for = row.holders.iter().filter_map(|holder| holder.held_for_ms).max();
-    held_for.is_some_and(|held_for| Duration::from_millis(held_for) >= least)
+    row.holders.iter().filter_map(|holder| holder.held_for).max().is_some_and(|held_for| held_for >= least)
 }
 
-fn cells(row: &Row, output: Output) -> [String; 7] {
+fn cells(row: &LockInfo, output: Output) -> [String; 7] {
     [
         visible(&row.name).into_owned(),
-        row.kind.to_owned(),
+        row.kind.to_string(),
         joined(row.holders.iter().map(|holder| visible(&holder.owner)).collect(), output),
         joined(
-            row.holders.iter().map(|holder| holder.process().unwrap_or("unknown").into()).collect(),
+            row.holders.iter().map(|holder| process(holder).unwrap_or("unknown").into()).collect(),
             output,
         ),
-        row.permits.map_or_else(
-            || row.holds().to_string(),
-            |permits| format!("{} of {}", permits.in_use, permits.total),
-        ),
-        row.expires_in_ms.map_or_else(|| "never".to_owned(), seconds),
-        row.waiters(),
+        match row.permits {
+            Some(permits) => format!("{} of {permits}", row.holders.len()),
+            None => holds(row).to_string(),
+        },
+        row.remaining_lease.duration().map_or_else(|| "never".to_owned(), seconds),
+        waiters(row),
     ]
 }
 
@@ -130,6 +131,6 @@ fn joined(holders: Vec<Cow<'_, str>>, output: Output) -> String {
     }
 }
 
-fn seconds(milliseconds: u64) -> String {
-    format!("{}.{} s", milliseconds / 1_000, milliseconds % 1_000 / 100)
+fn seconds(time: Duration) -> String {
+    format!("{}.{} s", time.as_secs(), time.subsec_millis() / 100)
 }

@@ -10,9 +10,9 @@ mod exit;
 mod follow;
 mod look;
 mod ls;
-mod row;
 mod run;
 mod table;
+mod text;
 mod top;
 mod why;
 

@@ -1,5 +1,6 @@
 //! The client, from which locks are made.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use crate::api::list_parts::ListParts;
 use crate::api::owner::Owner;
 use crate::base::config::LockConfig;
 use crate::base::error::Result;
-use crate::diagnosis::info::{LockInfo, LockList, ServerInfo};
+use crate::diagnosis::info::{LockInfo, LockList};
 use crate::diagnosis::waits::{RecentWait, WaitChain};
 use crate::diagnosis::{
     self, Chain, Clients, Diagnosis, Scan, all_chains, chains, force_unlock_of, info, inspect,
@@ -190,7 +191,8 @@ impl LockClient {
 
     /// Returns who holds the lock with this name, of whatever type it is. `None`: it is free. Asks the server.
     ///
-    /// A semaphore is returned while it exists, also if no permit is in use. Any key with a whole number
+    /// It does not tell fair and fenced locks from an `RLock`, and does not count waiters: [`list`](Self::list) does. A semaphore is returned
+    /// while it exists, also if no permit is in use. Any key with a whole number
     /// up to 4,294,967,295 can be one.
     ///
     /// # Errors
@@ -205,15 +207,16 @@ impl LockClient {
     /// ```no_run
     /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
     /// match locks.inspect("lock:orders:42").await? {
-    ///     Some(info) => println!("held by {:?} for {:?}", info.holders, info.remaining_lease),
+    ///     Some(info) => println!("{info}"),
     ///     None => println!("free"),
     /// }
     /// # Ok(()) }
     /// ```
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Option<LockInfo>> {
-        let Some(listing) = inspect(&self.engine, name.as_ref()).await? else { return Ok(None) };
+        let name = name.as_ref();
+        let Some(listing) = inspect(&self.engine, name).await? else { return Ok(None) };
         let clients = Clients::ask(&self.engine, [&listing]).await;
-        Ok(LockInfo::from_server(listing, &clients))
+        Ok(LockInfo::from_server(name, None, listing, &clients))
     }
 
     /// Releases the holds or permits of these holders, as [`inspect`](Self::inspect) found them, of a lock of whatever type, and wakes those
@@ -236,17 +239,15 @@ impl LockClient {
     ///
     /// ```no_run
     /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-    /// use lockkeeper::HolderIdentity;
-    ///
     /// if let Some(mut info) = locks.inspect("lock:orders:42").await? {
-    ///     info.holders.retain(|holder| holder.identity == HolderIdentity::NotConnected);
-    ///     let was_held = locks.force_unlock("lock:orders:42", &info).await?;
+    ///     info.holders.retain(|holder| holder.is_connected == Some(false));
+    ///     let was_held = locks.force_unlock(&info).await?;
     /// }
     /// # Ok(()) }
     /// ```
-    pub async fn force_unlock(&self, name: impl AsRef<str>, info: &LockInfo) -> Result<bool> {
+    pub async fn force_unlock(&self, info: &LockInfo) -> Result<bool> {
         let owners = info.holders.iter().map(|holder| &*holder.owner).collect();
-        force_unlock_of(&self.engine, name.as_ref(), &owners).await
+        force_unlock_of(&self.engine, &info.name, &owners).await
     }
 
     /// Lists the locks that somebody holds, and the semaphores of which permits are in use, of whatever type and made by whichever
@@ -270,7 +271,7 @@ impl LockClient {
     /// ```no_run
     /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
     /// for lock in locks.list("lock:*").await?.locks {
-    ///     println!("{}: {:?} for {:?}", lock.name, lock.info.holders, lock.info.remaining_lease);
+    ///     println!("{lock}");
     /// }
     /// # Ok(()) }
     /// ```
@@ -368,7 +369,8 @@ impl LockClient {
         self.diagnosis.as_ref().map_or_else(Vec::new, |diagnosis| diagnosis.recent())
     }
 
-    /// Returns what each master tells of itself: version, memory, persistence, replicas. Asks each master once, with `INFO`.
+    /// Returns what each master tells of itself, by its address: version, memory, persistence, replicas. Asks each master once, with `INFO`.
+    /// The facts have the names that they have there.
     ///
     /// # Errors
     ///
@@ -381,14 +383,18 @@ impl LockClient {
     ///
     /// ```no_run
     /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-    /// for server in locks.servers().await? {
-    ///     println!("{} runs {:?}", server.address, server.fact("redis_version"));
+    /// for (address, facts) in locks.servers().await? {
+    ///     println!("{address} runs {:?}", facts.get("redis_version"));
     /// }
     /// # Ok(()) }
     /// ```
-    pub async fn servers(&self) -> Result<Vec<ServerInfo>> {
-        let servers = info(&self.engine).await?;
-        Ok(servers.into_iter().map(|(address, info)| ServerInfo::from_server(&address, &info)).collect())
+    pub async fn servers(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
+        let fact =
+            |line: &str| line.split_once(':').map(|(name, fact)| (name.to_owned(), fact.trim().to_owned()));
+        let facts = |(address, info): (Arc<str>, String)| {
+            (address.to_string(), info.lines().filter_map(fact).collect())
+        };
+        Ok(info(&self.engine).await?.into_iter().map(facts).collect())
     }
 
     /// Ends the client and all its clones. Asks the server.
@@ -479,6 +485,19 @@ mod tests {
     use super::*;
     use crate::base::clock::{self, Moment, ProcessClock};
     use crate::base::options::LockOptions;
+
+    /// A service can use a stream, and a test beside it the feature `paused-clock`.
+    #[tokio::test]
+    async fn a_stream_has_the_real_clock_unless_a_test_pauses_it() {
+        let server = MemoryServer::new();
+        let locks = LockClient::connect(Source::stream(server.connector())).await.unwrap();
+        let guard = locks.rlock("a").lock().await.unwrap();
+        assert!(!clock::is_virtual());
+        tokio::time::pause();
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(clock::is_virtual());
+        guard.unlock().await.unwrap();
+    }
 
     /// Timers stop while the host is suspended, and the clock of the leases does not.
     #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::base::error::Result;
-use crate::diagnosis::info::{ListedLock, LockList};
+use crate::diagnosis::info::{LockInfo, LockList};
 use crate::diagnosis::{Clients, Part, Scan};
 use crate::engine::Engine;
 
@@ -55,9 +55,9 @@ impl ListParts {
         }
         let Some((found, skipped)) = self.part.take() else { return Ok(None) };
         let (prefix, clients) = (self.engine.name_prefix(), &self.clients);
-        let locks = found
-            .into_iter()
-            .filter_map(|(found, list)| ListedLock::from_server(&found, list, prefix, clients));
+        let locks = found.into_iter().filter_map(|(found, list)| {
+            LockInfo::from_server(found.key.strip_prefix(prefix)?, Some(&found), list, clients)
+        });
         let skipped = skipped.iter().filter_map(|key| Some(key.strip_prefix(prefix)?.to_owned()));
         Ok(Some(LockList { locks: locks.collect(), skipped: skipped.collect() }))
     }

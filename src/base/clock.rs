@@ -57,6 +57,12 @@ pub(crate) use process_clock::ProcessClock;
 #[cfg(feature = "paused-clock")]
 pub(crate) use virtual_time::follow_tokio;
 
+/// Whether the time of this thread is that of tokio's paused clock.
+#[cfg(all(test, feature = "paused-clock"))]
+pub(crate) fn is_virtual() -> bool {
+    virtual_time::now().is_some()
+}
+
 #[cfg(unix)]
 fn real_now() -> Moment {
     use rustix::time::{ClockId, clock_gettime};
@@ -82,7 +88,7 @@ fn real_now() -> Moment {
     Moment(nanos(START.elapsed()).max(1))
 }
 
-/// A clock that follows tokio's, which a test can pause and advance.
+/// A clock that follows tokio's, if a test pauses it.
 #[cfg(feature = "paused-clock")]
 mod virtual_time {
     use std::cell::Cell;
@@ -98,7 +104,7 @@ mod virtual_time {
         static FOLLOWS: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// One point of time, by both clocks. While tokio's clock is not paused, the two clocks differ only by the time of suspends.
+    /// One point of time, by both clocks.
     static ANCHOR: LazyLock<(std::time::Instant, Moment)> =
         LazyLock::new(|| (std::time::Instant::now(), real_now()));
 
@@ -110,14 +116,21 @@ mod virtual_time {
         }
     }
 
+    /// `None`: the time of this thread is the real one. So it is while nobody has paused tokio's clock: a program that does not pause it has
+    /// the clock that it has without this feature.
     pub(super) fn now() -> Option<Moment> {
-        FOLLOWS.get().then(|| {
-            let (now, (anchor, moment)) = (Instant::now().into_std(), *ANCHOR);
-            let now = moment
-                .plus(now.saturating_duration_since(anchor))
-                .minus(anchor.saturating_duration_since(now));
-            Moment(now.as_nanos().max(1))
-        })
+        if !FOLLOWS.get() {
+            return None;
+        }
+        let before = std::time::Instant::now();
+        let now = Instant::now().into_std();
+        if (before..=std::time::Instant::now()).contains(&now) {
+            return None;
+        }
+        let (anchor, moment) = *ANCHOR;
+        let now =
+            moment.plus(now.saturating_duration_since(anchor)).minus(anchor.saturating_duration_since(now));
+        Some(Moment(now.as_nanos().max(1)))
     }
 }
 
@@ -189,5 +202,22 @@ mod tests {
             Moment::from_nanos(5).plus(Duration::from_nanos(2)).since(Moment::from_nanos(3)).as_nanos(),
             4
         );
+    }
+
+    /// The feature `paused-clock` changes nothing for a program that does not pause tokio's clock.
+    #[cfg(feature = "paused-clock")]
+    #[tokio::test]
+    async fn only_a_paused_clock_is_followed() {
+        follow_tokio();
+        for _ in 0..1_000 {
+            assert!(!is_virtual());
+        }
+        let before = now();
+        tokio::time::pause();
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(is_virtual());
+        tokio::time::advance(Duration::from_secs(3_600)).await;
+        let passed = now().since(before);
+        assert!(passed >= Duration::from_secs(3_600) && passed < Duration::from_secs(3_601), "{passed:?}");
     }
 }

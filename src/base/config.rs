@@ -1,8 +1,6 @@
 //! The settings of a client.
 
 mod durations;
-mod redisson;
-mod sharded_messages;
 #[cfg(test)]
 mod tests;
 pub(crate) mod text;
@@ -14,8 +12,12 @@ use serde::{Deserialize, Serialize};
 use crate::base::config::durations::{Durations, Fields, MINUTE, MS, within};
 use crate::base::error::ConfigError;
 
-pub use crate::base::config::redisson::RedissonSettings;
-pub use crate::base::config::sharded_messages::ShardedMessages;
+/// The longest wait of a Java client for a fair lock for which it keeps the order: Redisson's default of `fairLockWaitTimeout`.
+pub(crate) const JAVA_FAIR_WAIT: Duration = Duration::from_secs(300);
+/// For how much the clock of a Java client can be ahead of the server's.
+pub(crate) const JAVA_CLOCK_SLACK: Duration = Duration::from_millis(500);
+/// Redisson's default of `lockWatchdogTimeout`.
+const JAVA_WATCHDOG: Duration = Duration::from_secs(30);
 
 const MOST_CONNECTIONS: usize = 64;
 const MOST_REPLICAS: u32 = 16;
@@ -61,13 +63,12 @@ impl Replication {
 /// | `command_timeout` | `1s` | the time limit of a command, and of a new connection |
 /// | `retry_timeout` | `10s` | a call without a time limit keeps retrying for this long after the first fault of server or network |
 /// | `start_timeout` | `0s` | `connect` keeps retrying for this long while the server is unreachable or not ready |
-/// | `sync_timeout` | `1s` | how long an acquire waits for the replicas, with `sync_replicas` |
 /// | `sync_replicas` | `0` | the number of replicas that must have a hold before the call returns it |
 /// | `connections` | `2` | connections for commands; the name of a lock selects one. The masters of a cluster share them |
 /// | `name_prefix` | none | a prefix of every lock's key (Redisson's `NameMapper`) |
 /// | `identity` | none | how lists name this client; without it `program@host:pid`. Up to 64 printable ASCII characters, no space |
 /// | `diagnosis` | `true` | whether the client records on the server what it holds and waits for, and reports calls that wait for long |
-/// | `redisson` | its defaults | what must fit the settings of Java clients: [`RedissonSettings`] |
+/// | `sharded_messages` | `true` | in a cluster, messages stay in their slot (Redisson's `shardedSubscriptionMode`). Equal in all clients |
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Fields", try_from = "Fields")]
 pub struct LockConfig(LockConfigBuilder);
@@ -89,7 +90,7 @@ pub struct LockConfigBuilder {
     name_prefix: String,
     identity: String,
     diagnosis: bool,
-    redisson: RedissonSettings,
+    sharded_messages: bool,
 }
 
 impl LockConfig {
@@ -118,43 +119,68 @@ impl LockConfig {
     /// How many replicas must have a hold, and how long an acquire waits for them. `None`: no replica needs it.
     pub(crate) fn sync(&self) -> Option<Replication> {
         let replicas = self.0.sync_replicas;
-        (replicas > 0).then(|| Replication { replicas, timeout: self.sync_timeout() })
-    }
-
-    pub(crate) const fn sharded_messages(&self) -> ShardedMessages {
-        self.0.redisson.sharded_subscription_mode
+        // A hold must outlast the wait, by far.
+        let timeout = self.command_timeout().min(self.watchdog_lease() / 3);
+        (replicas > 0).then_some(Replication { replicas, timeout })
     }
 
     /// The shortest lease that Java's watchdog sets.
-    pub(crate) const fn java_watchdog(&self) -> Duration {
-        self.0.redisson.lock_watchdog_timeout
+    pub(crate) fn java_watchdog(&self) -> Duration {
+        self.watchdog_lease().min(JAVA_WATCHDOG)
     }
 
-    /// For how much the clock of a Java client can be ahead.
-    pub(crate) const fn clock_slack(&self) -> Duration {
-        self.0.redisson.clock_slack
+    /// Returns the setting [`sync_replicas`](LockConfigBuilder::sync_replicas).
+    ///
+    /// ```
+    /// assert_eq!(lockkeeper::LockConfig::default().sync_replicas(), 0);
+    /// ```
+    pub const fn sync_replicas(&self) -> u32 {
+        self.0.sync_replicas
     }
 
-    /// The longest wait of a Java client for a fair lock.
-    pub(crate) const fn java_fair_wait(&self) -> Duration {
-        self.0.redisson.fair_lock_wait_timeout
-    }
-
-    pub(crate) const fn connections(&self) -> usize {
+    /// Returns the setting [`connections`](LockConfigBuilder::connections).
+    ///
+    /// ```
+    /// assert_eq!(lockkeeper::LockConfig::default().connections(), 2);
+    /// ```
+    pub const fn connections(&self) -> usize {
         self.0.connections
     }
 
-    pub(crate) const fn diagnosis(&self) -> bool {
-        self.0.diagnosis
-    }
-
-    pub(crate) fn name_prefix(&self) -> &str {
+    /// Returns the setting [`name_prefix`](LockConfigBuilder::name_prefix). Empty: there is none.
+    ///
+    /// ```
+    /// assert_eq!(lockkeeper::LockConfig::default().name_prefix(), "");
+    /// ```
+    pub fn name_prefix(&self) -> &str {
         &self.0.name_prefix
     }
 
-    /// `None`: the program, the host and the process stand for it.
-    pub(crate) fn identity(&self) -> Option<&str> {
+    /// Returns the setting [`identity`](LockConfigBuilder::identity). `None`: the program, the host and the process stand for it.
+    ///
+    /// ```
+    /// assert_eq!(lockkeeper::LockConfig::default().identity(), None);
+    /// ```
+    pub fn identity(&self) -> Option<&str> {
         Some(&*self.0.identity).filter(|identity| !identity.is_empty())
+    }
+
+    /// Returns the setting [`diagnosis`](LockConfigBuilder::diagnosis).
+    ///
+    /// ```
+    /// assert!(lockkeeper::LockConfig::default().diagnosis());
+    /// ```
+    pub const fn diagnosis(&self) -> bool {
+        self.0.diagnosis
+    }
+
+    /// Returns the setting [`sharded_messages`](LockConfigBuilder::sharded_messages).
+    ///
+    /// ```
+    /// assert!(lockkeeper::LockConfig::default().sharded_messages());
+    /// ```
+    pub const fn sharded_messages(&self) -> bool {
+        self.0.sharded_messages
     }
 }
 
@@ -167,7 +193,7 @@ impl Default for LockConfigBuilder {
             name_prefix: String::new(),
             identity: String::new(),
             diagnosis: true,
-            redisson: RedissonSettings::default(),
+            sharded_messages: true,
         }
     }
 }
@@ -180,7 +206,7 @@ impl LockConfigBuilder {
     /// replication, so it is slower, and the throughput falls. A connection that waits runs nothing else, so acquires have as many
     /// connections of their own as [`connections`](Self::connections), to each master. Renewals, releases and re-entries do not wait.
     ///
-    /// If too few replicas have the hold within `sync_timeout`, the client releases it and tries again. Another owner can acquire the lock in
+    /// If too few replicas have the hold within `command_timeout` (at most a third of `watchdog_lease`), the client releases it and tries again. Another owner can acquire the lock in
     /// between. When the time limit of the call is up, it fails with [`TooFewReplicas`](crate::Error::TooFewReplicas).
     ///
     /// ```
@@ -251,17 +277,19 @@ impl LockConfigBuilder {
         self
     }
 
-    /// Sets what must fit the settings of Java clients that use the same locks. Default: the defaults of Redisson.
+    /// Sets whether messages stay in their slot of a cluster, if its servers support that. Default: true. Without a cluster, it has no effect.
+    ///
+    /// With true, messages are published with `SPUBLISH`. With false, they are published with `PUBLISH`, and each server passes them on to
+    /// all others. All clients of a lock must agree, otherwise they do not wake each other. Redisson calls it `shardedSubscriptionMode`: set
+    /// false if Java has `OFF`, or is older than Redisson 3.22.0.
     ///
     /// ```
-    /// # use std::time::Duration;
-    /// # use lockkeeper::{LockConfig, RedissonSettings};
-    /// let java = RedissonSettings::default().fair_lock_wait_timeout(Duration::from_secs(600));
-    /// let config = LockConfig::builder().redisson(java).build()?;
+    /// # use lockkeeper::LockConfig;
+    /// let config = LockConfig::builder().sharded_messages(false).build()?;
     /// # Ok::<(), lockkeeper::ConfigError>(())
     /// ```
-    pub fn redisson(mut self, redisson: RedissonSettings) -> Self {
-        self.redisson = redisson;
+    pub const fn sharded_messages(mut self, sharded_messages: bool) -> Self {
+        self.sharded_messages = sharded_messages;
         self
     }
 
@@ -278,15 +306,11 @@ impl LockConfigBuilder {
     /// ```
     pub fn build(self) -> Result<LockConfig, ConfigError> {
         self.durations.check()?;
-        self.redisson.check()?;
         if !self.durations.writer_turn.is_zero() {
             within("writer_turn", self.durations.writer_turn, 10 * MS, MINUTE)?;
         }
         if self.sync_replicas > MOST_REPLICAS {
             return Err(ConfigError::new("sync_replicas", format!("must be from 0 to {MOST_REPLICAS}")));
-        }
-        if self.sync_replicas > 0 && self.durations.sync_timeout >= self.durations.watchdog_lease {
-            return Err(ConfigError::new("sync_timeout", "must be shorter than `watchdog_lease`"));
         }
         if !(1..=MOST_CONNECTIONS).contains(&self.connections) {
             return Err(ConfigError::new("connections", format!("must be from 1 to {MOST_CONNECTIONS}")));

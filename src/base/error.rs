@@ -21,7 +21,7 @@ pub(crate) const MOST_PERMITS: u32 = 10_000;
 /// A lock that another owner holds is not an error: `try_lock` and `try_lock_for` return `Ok(None)`.
 ///
 /// The text of an error names the lock, its key, the address of the server and the cause, as far as they are known. It
-/// never contains a password.
+/// never contains a password. An error has no [`source`](std::error::Error::source), because its text says it all.
 ///
 /// # Faults of server and network
 ///
@@ -100,7 +100,7 @@ pub enum Error {
     Server(Cause),
     /// The server did not answer in time.
     TimedOut(Cause),
-    /// The server granted the lock, but too few replicas had the hold within `sync_timeout`. The lock was released. See
+    /// The server granted the lock, but too few replicas had the hold within `command_timeout`. The lock was released. See
     /// [`LockConfigBuilder::sync_replicas`](crate::LockConfigBuilder::sync_replicas).
     #[non_exhaustive]
     TooFewReplicas {
@@ -197,12 +197,12 @@ pub struct Lost {
     pub lock: LockId,
 }
 
-/// Identifies the lock that an [`Error`] is about. The text of a `LockId` continues a sentence, so it begins with a space.
+/// Identifies the lock that an [`Error`] is about.
 ///
 /// ```
 /// # fn demo(error: lockkeeper::Error) {
 /// if let lockkeeper::Error::NotHeld(lock) = error {
-///     eprintln!("`{}` was not held: see the key {} on {}", lock.name, lock.key, lock.server);
+///     eprintln!("this lock was not held: {lock}"); // lock `a`, key `shop:a`, server 127.0.0.1:6379
 /// }
 /// # }
 /// ```
@@ -217,9 +217,7 @@ pub struct LockId {
     pub server: String,
 }
 
-/// The fault of server or network behind an [`Error`], and the lock that it happened to.
-///
-/// Its text is part of the error's text.
+/// The fault of server or network behind an [`Error`], and the lock that it happened to. The text of the error has both.
 ///
 /// ```
 /// # fn demo(error: lockkeeper::Error) {
@@ -397,46 +395,44 @@ fn found_type(fault: &Fault) -> &'static str {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Authentication(cause) => write!(f, "the server refuses the credentials{cause}"),
+            Self::Authentication(cause) => cause.after("the server refuses the credentials", f),
             Self::Closed => f.write_str("the lock client was shut down"),
             Self::Config(wrong) => wrong.fmt(f),
             Self::InvalidDuration { argument, problem } => write!(f, "invalid duration: `{argument}` {problem}"),
             Self::InvalidName { name, problem } => write!(f, "invalid lock name `{name}`: {problem}"),
             Self::InvalidPermits { lock, wanted: 0, .. } => {
-                write!(f, "a semaphore needs at least one permit, and a call has to want at least one{lock}")
+                write!(f, "a semaphore needs at least one permit, and a call has to want at least one ({lock})")
             }
             Self::InvalidPermits { lock, wanted, .. } if *wanted > MOST_PERMITS => {
-                write!(f, "a call can acquire at most {MOST_PERMITS} permits together{lock}")
+                write!(f, "a call can acquire at most {MOST_PERMITS} permits together ({lock})")
             }
             Self::InvalidPermits { lock, wanted, total } => {
                 let permits = if *wanted == 1 { "permit" } else { "permits" };
-                write!(f, "a call wants {wanted} {permits} of a semaphore that has {total}: `resize` sets another number{lock}")
+                write!(f, "a call wants {wanted} {permits} of a semaphore that has {total}: `resize` sets another number ({lock})")
             }
             Self::Lost(lost) => lost.fmt(f),
-            Self::NotHeld(lock) => write!(f, "the lock was no longer held when it was released{lock}"),
-            Self::OutOfMemory(cause) => write!(f, "the server has no memory left for a new lock{cause}"),
-            Self::Permission(cause) => {
-                write!(f, "the server does not allow this user what locking needs{cause}")
-            }
-            Self::ReadOnly(cause) => write!(f, "the server is a read-only replica{cause}"),
+            Self::NotHeld(lock) => write!(f, "the lock was no longer held when it was released ({lock})"),
+            Self::OutOfMemory(cause) => cause.after("the server has no memory left for a new lock", f),
+            Self::Permission(cause) => cause.after("the server does not allow this user what locking needs", f),
+            Self::ReadOnly(cause) => cause.after("the server is a read-only replica", f),
             Self::RuntimeGone => f.write_str(
                 "the tokio runtime on which this lock client was made is gone: make one client for each runtime (in tests, \
                  one for each test), or make it on a runtime that lives as long as the process",
             ),
-            Self::Server(cause) => write!(f, "the server gave an answer that is not understood{cause}"),
-            Self::TimedOut(cause) => write!(f, "the server did not answer in time{cause}"),
+            Self::Server(cause) => cause.after("the server gave an answer that is not understood", f),
+            Self::TimedOut(cause) => cause.after("the server did not answer in time", f),
             Self::TooFewReplicas { lock, acknowledged, wanted } => {
-                write!(f, "the lock was granted, but {acknowledged} of {wanted} replicas have it{lock}")
+                write!(f, "the lock was granted, but {acknowledged} of {wanted} replicas have it ({lock})")
             }
-            Self::Unavailable(cause) => write!(f, "the server cannot work now{cause}"),
-            Self::Unreachable(cause) => write!(f, "the server cannot be reached{cause}"),
+            Self::Unavailable(cause) => cause.after("the server cannot work now", f),
+            Self::Unreachable(cause) => cause.after("the server cannot be reached", f),
             Self::UnsupportedServer { version, server, problem } => {
                 write!(f, "the server {server}, which reports {version}, cannot be used: {problem}")
             }
             Self::UpgradeWouldDeadlock(lock) => {
-                write!(f, "this owner holds the read lock, and has to release it before it can write{lock}")
+                write!(f, "this owner holds the read lock, and has to release it before it can write ({lock})")
             }
-            Self::WrongKind { lock, found } => write!(f, "the key is in use as {found}{lock}"),
+            Self::WrongKind { lock, found } => write!(f, "the key is in use as {found} ({lock})"),
         }
     }
 }
@@ -449,7 +445,7 @@ impl fmt::Display for ConfigError {
 
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the lock was lost while it was in use{}", self.lock)
+        write!(f, "the lock was lost while it was in use ({})", self.lock)
     }
 }
 
@@ -457,12 +453,8 @@ impl std::error::Error for ConfigError {}
 
 impl std::error::Error for Lost {}
 
-/// The source is what the server or the client library said. The text of the error contains the text of its source.
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.cause().map(|cause| cause.fault.source())
-    }
-}
+/// The text of the error has all that is known, so it has no source: a report of the whole chain would say it twice.
+impl std::error::Error for Error {}
 
 impl From<ConfigError> for Error {
     fn from(wrong: ConfigError) -> Self {
@@ -482,33 +474,82 @@ impl From<Fault> for Error {
     }
 }
 
-/// Continues a sentence about a lock: ` (lock …, key …, server …)`.
 impl fmt::Display for LockId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, key, server } = self;
-        write!(f, " (lock `{name}`")?;
+        write!(f, "lock `{name}`")?;
         if name != key {
             write!(f, ", key `{key}`")?;
         }
-        write!(f, ", server {server})")
+        write!(f, ", server {server}")
     }
 }
 
-/// Continues a sentence about a fault: the lock and the server, and what the library or the server said.
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Cause {
+    /// Continues a sentence: the lock and the server, and what the library or the server said.
+    fn after(&self, sentence: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{sentence}{}: {}", self.place(), self.fault)
+    }
+
+    fn place(&self) -> String {
         match (&self.lock, self.fault.server()) {
-            (Some(lock), _) => write!(f, "{lock}")?,
-            (None, Some(server)) => write!(f, " (server {server})")?,
-            (None, None) => {}
+            (Some(lock), _) => format!(" ({lock})"),
+            (None, Some(server)) => format!(" (server {server})"),
+            (None, None) => String::new(),
         }
-        write!(f, ": {}", self.fault)
     }
 }
 
 impl fmt::Debug for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the characters by which the text continues a sentence.
-        write!(f, "{:?}", self.to_string().trim_start_matches([' ', ':']))
+        write!(f, "{}{}", self.fault, self.place())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lock(key: &str) -> LockId {
+        LockId { name: "a".to_owned(), key: key.to_owned(), server: "127.0.0.1:6379".to_owned() }
+    }
+
+    fn all_kinds() -> Vec<FaultKind> {
+        use FaultKind::*;
+        let mut all =
+            vec![Authentication, Broken, Configuration, OutOfMemory, Permission, ReadOnly, Rejected];
+        all.extend([RuntimeGone, SeveralSlots, Split, TimedOut, Unavailable, Unreachable, WrongType]);
+        all.push(TooFewReplicas { acknowledged: 0, wanted: 1 });
+        all
+    }
+
+    #[test]
+    fn an_error_is_transient_if_the_engine_retries_its_fault() {
+        for kind in all_kinds() {
+            let fault = || Fault::new(kind, Sent::Refused, "the words of the server");
+            let errors = [Error::from(fault()), Error::of_lock(lock("a"), fault())];
+            assert!(errors.iter().all(|error| error.is_transient() == fault().is_transient()), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn each_text_stands_alone_and_says_its_cause_once() {
+        assert_eq!(lock("a").to_string(), "lock `a`, server 127.0.0.1:6379");
+        assert_eq!(lock("shop:a").to_string(), "lock `a`, key `shop:a`, server 127.0.0.1:6379");
+        let lost = Lost { lock: lock("a") }.to_string();
+        assert_eq!(lost, "the lock was lost while it was in use (lock `a`, server 127.0.0.1:6379)");
+        for kind in all_kinds() {
+            let words = "the words of the server";
+            let error = Error::of_lock(lock("a"), Fault::new(kind, Sent::Refused, words));
+            let text = error.to_string();
+            assert!(text.matches(words).count() <= 1 && text.trim_start() == text, "{text}");
+            assert!(std::error::Error::source(&error).is_none(), "{text}");
+        }
+        let fault = Fault::new(FaultKind::Unreachable, Sent::No, "Connection refused");
+        assert_eq!(
+            Error::of_lock(lock("a"), fault.clone()).to_string(),
+            "the server cannot be reached (lock `a`, server 127.0.0.1:6379): Connection refused"
+        );
+        assert_eq!(Error::from(fault).to_string(), "the server cannot be reached: Connection refused");
     }
 }

@@ -91,11 +91,6 @@ impl Fault {
         self.server.as_deref()
     }
 
-    /// What the server or the client library said.
-    pub(crate) fn source(&self) -> &(dyn Error + 'static) {
-        &*self.cause
-    }
-
     /// Whether the same command can succeed a moment later, if nobody changes anything.
     pub(crate) const fn is_transient(&self) -> bool {
         use FaultKind::{

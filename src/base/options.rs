@@ -89,11 +89,70 @@ impl LockOptions {
         LockOptionsBuilder::default()
     }
 
+    /// Begins with these options, to change some of them. If they have `renewed`, then `fixed` is an error, and the reverse.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use lockkeeper::LockOptions;
+    /// let short = LockOptions::builder().renewed(Duration::from_secs(5)).build()?;
+    /// let reports = short.to_builder().group("reports").build()?;
+    /// assert_eq!(reports.renewed(), Some(Duration::from_secs(5)));
+    /// # Ok::<(), lockkeeper::ConfigError>(())
+    /// ```
+    pub fn to_builder(&self) -> LockOptionsBuilder {
+        self.0.clone()
+    }
+
+    /// Returns the option [`renewed`](LockOptionsBuilder::renewed). `None`: it is not set.
+    ///
+    /// ```
+    /// assert_eq!(lockkeeper::LockOptions::default().renewed(), None);
+    /// ```
+    pub const fn renewed(&self) -> Option<Duration> {
+        if let Lease::Renewed(lease) = self.0.terms.lease { Some(lease) } else { None }
+    }
+
+    /// Returns the option [`fixed`](LockOptionsBuilder::fixed). `None`: it is not set.
+    ///
+    /// ```
+    /// assert_eq!(lockkeeper::LockOptions::default().fixed(), None);
+    /// ```
+    pub const fn fixed(&self) -> Option<Duration> {
+        if let Lease::Fixed(lease) = self.0.terms.lease { Some(lease) } else { None }
+    }
+
+    /// Returns the option [`max_hold`](LockOptionsBuilder::max_hold). `None`: it is not set.
+    ///
+    /// ```
+    /// assert_eq!(lockkeeper::LockOptions::default().max_hold(), None);
+    /// ```
+    pub const fn max_hold(&self) -> Option<Duration> {
+        self.0.terms.max_hold
+    }
+
+    /// Returns the option [`min_hold`](LockOptionsBuilder::min_hold). `None`: it is not set.
+    ///
+    /// ```
+    /// assert_eq!(lockkeeper::LockOptions::default().min_hold(), None);
+    /// ```
+    pub const fn min_hold(&self) -> Option<Duration> {
+        self.0.terms.min_hold
+    }
+
+    /// Returns the option [`group`](LockOptionsBuilder::group). `None`: it is not set.
+    ///
+    /// ```
+    /// assert_eq!(lockkeeper::LockOptions::default().group(), None);
+    /// ```
+    pub fn group(&self) -> Option<&str> {
+        self.0.group.as_deref()
+    }
+
     pub(crate) const fn terms(&self) -> Terms {
         self.0.terms
     }
 
-    pub(crate) const fn group(&self) -> Option<&Cow<'static, str>> {
+    pub(crate) const fn shared_group(&self) -> Option<&Cow<'static, str>> {
         self.0.group.as_ref()
     }
 }
@@ -391,6 +450,12 @@ mod tests {
         let text = serde_json::to_string(&options).expect("serde");
         assert_eq!(text, r#"{"renewed":"5s","max_hold":"1m","group":"a"}"#);
         assert_eq!(serde_json::from_str::<LockOptions>(&text).expect("serde"), options);
+        assert_eq!((options.renewed(), options.fixed()), (Some(5 * SECOND), None));
+        assert_eq!((options.max_hold(), options.min_hold()), (Some(60 * SECOND), None));
+        assert_eq!(options.group(), Some("a"));
+        assert_eq!(options.to_builder().build().as_ref(), Ok(&options));
+        let both = options.to_builder().fixed(SECOND).build();
+        assert_eq!(both.map_err(|error| error.field()), Err("fixed"));
         for (text, said) in [
             (r#"{"renewed":"1s","fixed":"1s"}"#, "`fixed` contradicts `renewed`"),
             (r#"{"fixed":7}"#, "`fixed`"),

@@ -1,33 +1,47 @@
 //! What the server knows of a lock.
 
-use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use crate::diagnosis::clients::Clients;
 use crate::protocol::{Found, FoundKind, Holding, LeaseLeft, Listing};
 
 /// A lock that is held, or a semaphore, as the server knows it.
 ///
+/// [`inspect`](crate::LockClient::inspect) returns one, [`list`](crate::LockClient::list) returns many. Its text is one line. With serde, it
+/// is what `lockkeeper ls --json` prints: times are in milliseconds.
+///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
 /// if let Some(info) = locks.inspect("lock:orders:42").await? {
+///     println!("{info}"); // lock:orders:42: rlock, held by worker@web-1:4711 (…:7), ends in 27.4 s
 ///     for holder in &info.holders {
-///         println!("{} holds it {} times", holder.owner, holder.holds);
+///         println!("{holder} holds it {} times", holder.holds);
 ///     }
 /// }
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LockInfo {
-    /// The holders: one owner, except for a read-write lock and for a semaphore. Those whose lease has ended are left out.
+    /// The name: its key, without the `name_prefix` of the configuration.
+    pub name: String,
+    /// The type, as far as the server knows it.
+    pub kind: LockKind,
+    /// The holders: one owner, except for a read lock and for a semaphore. Those whose lease has ended are left out.
     pub holders: Vec<Holder>,
-    /// How long the lock stays held if nobody renews or releases it: the longest lease of the holders. Zero: there are none.
-    pub remaining_lease: RemainingLease,
-    /// Whether it is a read-write lock.
-    pub is_read_write: bool,
     /// How many permits a semaphore has: those of the `holders`, and those that are available. `None`: it is not a semaphore.
     pub permits: Option<u32>,
+    /// How long the lock stays held if nobody renews or releases it: the longest lease of the holders. Zero: there are none.
+    #[serde(rename = "expires_in_ms")]
+    pub remaining_lease: RemainingLease,
+    /// The waiters in the queue of a fair lock. 0 for other types. `None`: `inspect` does not ask.
+    pub queued: Option<u64>,
+    /// The connections that listen for its release: one for each client that has waiters. 0 for fair locks. In a cluster without
+    /// sharded messages, only the connections to the server of the lock are counted. `None`: `inspect` does not ask.
+    pub listeners: Option<u64>,
 }
 
 /// What [`LockClient::list`](crate::LockClient::list) found.
@@ -40,11 +54,11 @@ pub struct LockInfo {
 /// }
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LockList {
-    /// The locks that somebody holds, sorted by name.
-    pub locks: Vec<ListedLock>,
+    /// The locks that somebody holds, sorted by name. Each has at least one holder.
+    pub locks: Vec<LockInfo>,
     /// The names of locks that perhaps somebody holds:
     ///
     /// - Their slots of a cluster move, and for [`retry_timeout`](crate::LockConfigBuilder::retry_timeout) no server had all keys of the
@@ -53,104 +67,47 @@ pub struct LockList {
     pub skipped: Vec<String>,
 }
 
-/// A lock that [`LockClient::list`](crate::LockClient::list) found.
-///
-/// ```no_run
-/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-/// for lock in locks.list("lock:orders:*").await?.locks {
-///     println!("{} has {} holders, and {} clients wait", lock.name, lock.info.holders.len(), lock.listeners);
-/// }
-/// # Ok(()) }
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ListedLock {
-    /// The name: its key, without the `name_prefix` of the configuration.
-    pub name: String,
-    /// The type, as far as the server knows it.
-    pub kind: LockKind,
-    /// Who holds it. There is at least one holder.
-    pub info: LockInfo,
-    /// The waiters in the queue of a fair lock. 0 for other types.
-    pub queued: u64,
-    /// The connections that listen for its release: one for each client that has waiters. 0 for fair locks. In a cluster without
-    /// sharded messages, only the connections to the server of the lock are counted.
-    pub listeners: u64,
-}
-
-/// What a master tells of itself, see [`LockClient::servers`](crate::LockClient::servers).
-///
-/// ```no_run
-/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-/// for server in locks.servers().await? {
-///     println!("{}: {:?}", server.address, server.fact("maxmemory_policy"));
-/// }
-/// # Ok(()) }
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ServerInfo {
-    /// The address, as errors and events name it.
-    pub address: String,
-    /// The facts of the command `INFO`, by their names there.
-    pub facts: BTreeMap<String, String>,
-}
-
-impl ServerInfo {
-    /// Returns a fact by its name in `INFO`, such as `maxmemory_policy`. `None`: the server does not tell it. Asks no server.
-    ///
-    /// ```no_run
-    /// # fn demo(server: lockkeeper::ServerInfo) {
-    /// let version = server.fact("redis_version");
-    /// # }
-    /// ```
-    pub fn fact(&self, name: &str) -> Option<&str> {
-        self.facts.get(name).map(String::as_str)
-    }
-
-    pub(crate) fn from_server(address: &str, info: &str) -> Self {
-        let facts = info.lines().filter_map(|line| line.split_once(':'));
-        let facts = facts.map(|(name, fact)| (name.to_owned(), fact.trim().to_owned()));
-        Self { address: address.to_owned(), facts: facts.collect() }
-    }
-}
-
-/// The type of a lock, as far as the server knows it.
+/// The type of a lock, as far as the server knows it. Its text is the name that `lockkeeper run --kind` has for it.
 ///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
 /// use lockkeeper::LockKind;
 ///
 /// let all = locks.list("*").await?;
-/// let read_write = all.locks.iter().filter(|lock| lock.kind == LockKind::ReadWrite).count();
+/// let readers = all.locks.iter().filter(|lock| lock.kind == LockKind::Read).count();
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
+#[serde(rename_all = "lowercase")]
 pub enum LockKind {
-    /// A fair lock for which somebody waits. Without waiters it looks like an `RLock`.
+    /// A fair lock for which somebody waits. Without waiters it looks like an `RLock`, and to `inspect` also with them.
     Fair,
-    /// A fenced lock.
+    /// A fenced lock. To `inspect` it looks like an `RLock`.
     Fenced,
-    /// A read-write lock.
-    ReadWrite,
-    /// An `RLock`, or a fair lock without waiters.
+    /// A read-write lock that no writer holds.
+    Read,
+    /// An `RLock`, or what looks like one.
+    #[serde(rename = "rlock")]
     Reentrant,
     /// A semaphore.
     Semaphore,
+    /// A read-write lock that a writer holds, perhaps also as a reader.
+    Write,
 }
 
-/// One owner of a lock, or one permit of a semaphore.
+/// One owner of a lock, or one permit of a semaphore. Its text is its process, if that is known, and its id.
 ///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-/// let id = locks.id();
-/// let info = locks.inspect("lock:orders:42").await?;
-/// let clients = info.iter().flat_map(|info| &info.holders).filter_map(|holder| holder.client());
-/// let is_ours = clients.into_iter().any(|client| id.starts_with(&client));
+/// for lock in locks.list("*").await?.locks {
+///     if lock.holders.iter().any(|holder| holder.is_connected == Some(false)) {
+///         println!("{}: its process has perhaps ended", lock.name);
+///     }
+/// }
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Holder {
     /// The id of the client, a colon, and the number of the owner (in Java, of the thread). For a writer, `:write` follows.
@@ -159,34 +116,27 @@ pub struct Holder {
     ///
     /// Compare it with [`LockGuard::owner_id`](crate::LockGuard::owner_id) and [`LockClient::id`](crate::LockClient::id).
     pub owner: String,
+    /// The id of the holder's client, see [`LockClient::id`](crate::LockClient::id). Of a permit, the server knows only the first 18
+    /// characters of that id. `None`: Java acquired the permit, and its id tells nothing.
+    pub client: Option<String>,
     /// How many holds the owner has. Of a permit: 1.
     pub holds: u64,
     /// How long the owner stays a holder if nobody renews or releases it.
+    #[serde(rename = "expires_in_ms")]
     pub remaining_lease: RemainingLease,
-    /// The process of the holder's client.
-    pub identity: HolderIdentity,
+    /// The [`identity`](crate::LockConfigBuilder::identity) of the holder's client, or `program@host:pid`. `None`: the client is not
+    /// connected, or its identity is unknown.
+    pub identity: Option<String>,
+    /// Whether the holder's client has a connection to any master. If it has none, its process has perhaps ended, or is cut off.
+    ///
+    /// `None`: it cannot be known. It is Redisson or an older version of lockkeeper, the server refused to name its connections, or this
+    /// user has no right to `CLIENT LIST`.
+    pub is_connected: Option<bool>,
     /// For how long the owner has held the lock. `None`: that is not recorded. A client of lockkeeper records a hold after its first
     /// renewal, at the latest after a third of its lease (10 s by default). A hold that nobody renews is not recorded, and none of Redisson.
     /// Only the records of clients with the same [`name_prefix`](crate::LockConfigBuilder::name_prefix) are read.
+    #[serde(rename = "held_for_ms", with = "millis")]
     pub held_for: Option<Duration>,
-}
-
-impl Holder {
-    /// Returns the id of the holder's client, see [`LockClient::id`](crate::LockClient::id). Asks no server.
-    ///
-    /// Of a permit, the server knows only the first 18 characters of that id. `None`: Java acquired the permit, and its id tells nothing.
-    ///
-    /// ```no_run
-    /// # fn demo(holder: &lockkeeper::Holder) {
-    /// println!("held by {}", holder.client().as_deref().unwrap_or("an unknown client"));
-    /// # }
-    /// ```
-    pub fn client(&self) -> Option<String> {
-        match self.owner.split_once(':') {
-            Some((client, _)) => Some(client.to_owned()),
-            None => client_of(&self.owner),
-        }
-    }
 }
 
 /// The first half of the id of the client that made a permit id. A random id of Java looks like one of ours once in 2³⁶ times: this
@@ -198,68 +148,17 @@ fn client_of(permit: &str) -> Option<String> {
     is_ours.then(|| [&id[..8], &id[8..12], &id[12..16]].join("-"))
 }
 
-/// What the server knows of the client of a [`Holder`], by the names of its connections.
-///
-/// ```no_run
-/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-/// use lockkeeper::HolderIdentity;
-///
-/// for lock in locks.list("*").await?.locks {
-///     if lock.info.holders.iter().any(|holder| holder.identity == HolderIdentity::NotConnected) {
-///         println!("{}: its process has perhaps ended", lock.name);
-///     }
-/// }
-/// # Ok(()) }
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum HolderIdentity {
-    /// It is connected. This is its [`identity`](crate::LockConfigBuilder::identity), or `program@host:pid`.
-    Connected(String),
-    /// It is of lockkeeper, and has no connection to any master: its process has perhaps ended, or is cut off.
-    NotConnected,
-    /// It cannot be known: it is Redisson or an older version of lockkeeper, the server refused to name its connections, or this user has no right to
-    /// `CLIENT LIST`.
-    Unknown,
-}
-
-impl HolderIdentity {
-    /// Returns the identity of a client that is connected. Asks no server.
-    ///
-    /// ```
-    /// # use lockkeeper::HolderIdentity;
-    /// let identity = HolderIdentity::Connected("billing-7".to_owned());
-    /// assert_eq!(identity.name(), Some("billing-7"));
-    /// ```
-    pub fn name(&self) -> Option<&str> {
-        match self {
-            Self::Connected(identity) => Some(identity),
-            _ => None,
-        }
-    }
-
-    fn from_server(clients: &Clients, client: Option<&str>) -> Self {
-        match client.and_then(|client| clients.of(client)) {
-            Some(Some(identity)) => Self::Connected(identity.to_owned()),
-            Some(None) => Self::NotConnected,
-            None => Self::Unknown,
-        }
-    }
-}
-
-/// How long a lock stays held if nobody renews or releases it.
+/// How long a lock stays held if nobody renews or releases it. With serde, it is the number of milliseconds, or null for `Endless`.
 ///
 /// ```
+/// # use std::time::Duration;
 /// # use lockkeeper::RemainingLease;
-/// fn describe(left: RemainingLease) -> String {
-///     match left.duration() {
-///         Some(time) => format!("held for {time:?} more"),
-///         None => "held for ever: somebody removed the expiry of the key".to_owned(),
-///     }
-/// }
+/// assert_eq!(RemainingLease::For(Duration::from_millis(7_040)).to_string(), "ends in 7.0 s");
+/// assert_eq!(RemainingLease::Endless.to_string(), "never ends");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[non_exhaustive]
+#[serde(into = "Option<u64>", from = "Option<u64>")]
 pub enum RemainingLease {
     /// For this time.
     For(Duration),
@@ -286,44 +185,57 @@ impl RemainingLease {
 }
 
 impl LockInfo {
-    /// `None`: the lock is free.
-    pub(crate) fn from_server(listing: Listing, clients: &Clients) -> Option<Self> {
+    /// `found`: what a scan found, and `None` for a name that was asked for. `None`: the lock is free.
+    pub(crate) fn from_server(
+        name: &str,
+        found: Option<&Found>,
+        listing: Listing,
+        clients: &Clients,
+    ) -> Option<Self> {
         let Listing { is_read_write, permits, .. } = listing;
         let lease = listing.lease().or_else(|| permits.map(|_| LeaseLeft::Ended))?;
         let alive = listing.holders.into_iter().filter(|holding| holding.lease != LeaseLeft::Ended);
-        let remaining_lease = RemainingLease::from_server(lease);
-        let holders = alive.map(|holding| Holder::from_server(holding, clients)).collect();
-        Some(Self { holders, remaining_lease, is_read_write, permits })
+        let holders: Vec<_> = alive.map(|holding| Holder::from_server(holding, clients)).collect();
+        let kind = match found {
+            _ if is_read_write && holders.iter().any(|holder| holder.owner.ends_with(":write")) => {
+                LockKind::Write
+            }
+            _ if is_read_write => LockKind::Read,
+            _ if permits.is_some() => LockKind::Semaphore,
+            Some(Found { kind: FoundKind::Semaphore, .. }) => LockKind::Semaphore,
+            Some(Found { queued: 1.., .. }) => LockKind::Fair,
+            Some(Found { has_counter: true, .. }) => LockKind::Fenced,
+            _ => LockKind::Reentrant,
+        };
+        Some(Self {
+            name: name.to_owned(),
+            kind,
+            holders,
+            permits,
+            remaining_lease: RemainingLease::from_server(lease),
+            queued: found.map(|found| found.queued),
+            listeners: found.map(|found| found.listeners),
+        })
     }
 }
 
 impl Holder {
     pub(crate) fn from_server(holding: Holding, clients: &Clients) -> Self {
         let Holding { field: owner, holds, lease, .. } = holding;
-        let (remaining_lease, held_for) = (RemainingLease::from_server(lease), clients.held_for(&owner));
-        let holder = Self { owner, holds, remaining_lease, identity: HolderIdentity::Unknown, held_for };
-        Self { identity: HolderIdentity::from_server(clients, holder.client().as_deref()), ..holder }
-    }
-}
-
-impl ListedLock {
-    /// `prefix`: the `name_prefix` of the configuration. `None`: the lock is free by now.
-    pub(crate) fn from_server(
-        found: &Found,
-        listing: Listing,
-        prefix: &str,
-        clients: &Clients,
-    ) -> Option<Self> {
-        let kind = match found {
-            _ if listing.is_read_write => LockKind::ReadWrite,
-            Found { kind: FoundKind::Semaphore, .. } => LockKind::Semaphore,
-            Found { queued: 1.., .. } => LockKind::Fair,
-            Found { has_counter: true, .. } => LockKind::Fenced,
-            _ => LockKind::Reentrant,
+        let client = match owner.split_once(':') {
+            Some((client, _)) => Some(client.to_owned()),
+            None => client_of(&owner),
         };
-        let name = found.key.strip_prefix(prefix)?.to_owned();
-        let info = LockInfo::from_server(listing, clients)?;
-        Some(Self { name, kind, info, queued: found.queued, listeners: found.listeners })
+        let known = client.as_deref().and_then(|client| clients.of(client));
+        Self {
+            holds,
+            remaining_lease: RemainingLease::from_server(lease),
+            identity: known.flatten().map(str::to_owned),
+            is_connected: known.map(|identity| identity.is_some()),
+            held_for: clients.held_for(&owner),
+            owner,
+            client,
+        }
     }
 }
 
@@ -334,5 +246,145 @@ impl RemainingLease {
             LeaseLeft::For(time) => Self::For(time),
             LeaseLeft::Endless => Self::Endless,
         }
+    }
+}
+
+impl fmt::Display for LockKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Fair => "fair",
+            Self::Fenced => "fenced",
+            Self::Read => "read",
+            Self::Reentrant => "rlock",
+            Self::Semaphore => "semaphore",
+            Self::Write => "write",
+        })
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.is_connected, &self.identity) {
+            (Some(false), _) => write!(f, "not connected ({})", self.owner),
+            (_, Some(identity)) => write!(f, "{identity} ({})", self.owner),
+            (_, None) => f.write_str(&self.owner),
+        }
+    }
+}
+
+impl fmt::Display for RemainingLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::For(time) => {
+                let tenths = time.as_millis() / 100; // never more than what is left
+                write!(f, "ends in {}.{} s", tenths / 10, tenths % 10)
+            }
+            Self::Endless => f.write_str("never ends"),
+        }
+    }
+}
+
+impl fmt::Display for LockInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.name, self.kind)?;
+        if let Some(permits) = self.permits {
+            write!(f, ", {} of {permits} permits in use", self.holders.len())?;
+        }
+        for (index, holder) in self.holders.iter().enumerate() {
+            write!(f, "{}{holder}", if index == 0 { ", held by " } else { ", " })?;
+        }
+        if self.holders.is_empty() { Ok(()) } else { write!(f, ", {}", self.remaining_lease) }
+    }
+}
+
+impl From<RemainingLease> for Option<u64> {
+    fn from(left: RemainingLease) -> Self {
+        left.duration().map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+impl From<Option<u64>> for RemainingLease {
+    fn from(left: Option<u64>) -> Self {
+        left.map_or(Self::Endless, |ms| Self::For(Duration::from_millis(ms)))
+    }
+}
+
+/// A time in milliseconds, for serde.
+pub(crate) mod millis {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[allow(clippy::ref_option)] // serde gives this
+    pub(crate) fn serialize<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+        time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)).serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+        Ok(Option::<u64>::deserialize(from)?.map(Duration::from_millis))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holder() -> Holder {
+        Holder {
+            owner: "uuid:7".to_owned(),
+            client: Some("uuid".to_owned()),
+            holds: 2,
+            remaining_lease: RemainingLease::For(Duration::from_millis(27_450)),
+            identity: Some("worker@web-1:4711".to_owned()),
+            is_connected: Some(true),
+            held_for: Some(Duration::from_secs(12)),
+        }
+    }
+
+    fn info() -> LockInfo {
+        LockInfo {
+            name: "lock:a".to_owned(),
+            kind: LockKind::Fair,
+            holders: vec![holder()],
+            permits: None,
+            remaining_lease: RemainingLease::For(Duration::from_millis(27_450)),
+            queued: Some(3),
+            listeners: Some(0),
+        }
+    }
+
+    #[test]
+    fn each_text_stands_alone() {
+        assert_eq!(holder().to_string(), "worker@web-1:4711 (uuid:7)");
+        let unknown = Holder { identity: None, is_connected: None, ..holder() };
+        assert_eq!(unknown.to_string(), "uuid:7");
+        let gone = Holder { is_connected: Some(false), ..unknown };
+        assert_eq!(gone.to_string(), "not connected (uuid:7)");
+        assert_eq!(info().to_string(), "lock:a: fair, held by worker@web-1:4711 (uuid:7), ends in 27.4 s");
+        let endless = LockInfo { remaining_lease: RemainingLease::Endless, kind: LockKind::Write, ..info() };
+        assert_eq!(endless.to_string(), "lock:a: write, held by worker@web-1:4711 (uuid:7), never ends");
+        let semaphore =
+            LockInfo { kind: LockKind::Semaphore, holders: Vec::new(), permits: Some(3), ..info() };
+        assert_eq!(semaphore.to_string(), "lock:a: semaphore, 0 of 3 permits in use");
+    }
+
+    #[test]
+    fn what_is_written_as_json_is_read_back() {
+        let endless = Holder { remaining_lease: RemainingLease::Endless, held_for: None, ..holder() };
+        let info = LockInfo { holders: vec![holder(), endless], kind: LockKind::Reentrant, ..info() };
+        let json = serde_json::to_value(&info).expect("plain data");
+        assert_eq!(
+            json,
+            serde_json::json!({
+                "name": "lock:a", "kind": "rlock", "permits": null, "expires_in_ms": 27_450, "queued": 3, "listeners": 0,
+                "holders": [
+                    {"owner": "uuid:7", "client": "uuid", "holds": 2, "expires_in_ms": 27_450,
+                     "identity": "worker@web-1:4711", "is_connected": true, "held_for_ms": 12_000},
+                    {"owner": "uuid:7", "client": "uuid", "holds": 2, "expires_in_ms": null,
+                     "identity": "worker@web-1:4711", "is_connected": true, "held_for_ms": null},
+                ],
+            })
+        );
+        assert_eq!(serde_json::from_value::<LockInfo>(json).expect("the same"), info);
     }
 }

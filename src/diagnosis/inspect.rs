@@ -21,7 +21,7 @@ pub(crate) async fn inspect(engine: &Engine, name: &str) -> Result<Option<Listin
     let listing = list_any(engine, &key).await.map_err(|fault| match engine.store.refuses_undeclared() {
         Some(_) if fault.kind == FaultKind::Rejected => engine.unsupported(
             &key,
-            format!("it refuses the keys of readers, which only the script finds{}: {fault}", lock()),
+            format!("it refuses the keys of readers, which only the script finds ({}): {fault}", lock()),
         ),
         _ => Error::of_lock(lock(), fault),
     })?;

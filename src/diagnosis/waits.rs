@@ -1,11 +1,14 @@
 //! What the client and the server know of waits.
 
+use std::fmt;
 use std::panic::Location;
 use std::time::{Duration, SystemTime};
 
+use serde::{Serialize, Serializer};
+
 use crate::diagnosis::clients::Clients;
-use crate::diagnosis::info::Holder;
-use crate::diagnosis::why::Chain;
+use crate::diagnosis::info::{Holder, millis};
+use crate::diagnosis::why::{Awaited, Chain};
 
 /// Why a lock is not free: who holds it, for what the holder waits, who holds that, and so on.
 ///
@@ -15,86 +18,83 @@ use crate::diagnosis::why::Chain;
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
 /// for chain in locks.why("lock:orders:42").await? {
-///     for link in &chain.links {
-///         println!("{} is held by {}, which waits for {:?}", link.lock, link.holder.owner, link.waits_for);
-///     }
-///     println!("a deadlock: {}", chain.is_deadlock);
+///     println!("{chain}"); // a line for each lock, and one that says whether it is a deadlock
 /// }
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WaitChain {
     /// The locks and their holders. Each holder waits for the lock of the next link.
     pub links: Vec<ChainLink>,
     /// The last holder waits for a lock of this chain, so these owners wait for each other. False if one of them is
-    /// [not connected](crate::HolderIdentity::NotConnected): its process has perhaps ended, and then its lease ends soon.
+    /// [not connected](Holder::is_connected): its process has perhaps ended, and then its lease ends soon.
     pub is_deadlock: bool,
 }
 
-/// A link of a [`WaitChain`].
+/// A link of a [`WaitChain`]. Its text is one line.
 ///
 /// ```no_run
 /// # fn demo(link: lockkeeper::ChainLink) {
-/// println!("{} is held by {}", link.lock, link.holder.owner);
+/// println!("{} is held by {}", link.lock, link.holder);
 /// # }
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ChainLink {
     /// The name of the lock: its key, without the `name_prefix` of the configuration.
     pub lock: String,
     /// One of its holders.
     pub holder: Holder,
-    /// The lock for which the holder waits, and for how long it has waited. `None`: it does not wait, or that is not known.
-    pub waits_for: Option<(String, Duration)>,
-    /// Where in its program the holder waits: file and line. `None`: it does not wait, or that is not known.
-    pub waits_at: Option<String>,
-    /// If it is not known that the holder waits: what calls of its client wait for, at most eight. One of these calls is perhaps the holder's, with
-    /// another handle.
-    pub client_waits: Vec<ClientWait>,
+    /// What the holder waits for. `None`: it does not wait, or that is not known.
+    pub waits_for: Option<LockWait>,
+    /// If it is not known that the holder waits: what calls of its client wait for, at most eight. These calls use handles that are not of an
+    /// [`Owner`](crate::Owner), so nobody can know whether one of them is the holder's.
+    pub client_waits: Vec<LockWait>,
 }
 
-/// A call of the client of a holder. It waits with a handle that is not of an [`Owner`](crate::Owner), so nobody can know whether the
-/// holder is the one who waits.
+/// A call that waits for a lock.
 ///
 /// ```no_run
-/// # fn demo(link: lockkeeper::ChainLink) {
-/// for wait in link.client_waits {
-///     println!("a call at {} has waited for {} for {:?}", wait.waits_at, wait.lock, wait.age);
-/// }
+/// # fn demo(wait: lockkeeper::LockWait) {
+/// println!("a call at {} has waited for {} for {:?}", wait.at, wait.lock, wait.age);
 /// # }
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct ClientWait {
+pub struct LockWait {
     /// The name of the lock for which it waits.
     pub lock: String,
     /// For how long it has waited.
+    #[serde(rename = "age_ms", serialize_with = "age_in_millis")]
     pub age: Duration,
     /// Where in its program it waits: file and line.
-    pub waits_at: String,
+    pub at: String,
 }
 
-/// A call of this client that waited for another owner, see [`LockClient::recent_waits`](crate::LockClient::recent_waits).
+/// A call of this client that waited for another owner, see [`LockClient::recent_waits`](crate::LockClient::recent_waits). With serde,
+/// times are text in UTC, such as `2026-01-31T12:00:00.000Z`.
 ///
 /// ```no_run
 /// # fn demo(locks: lockkeeper::LockClient) {
 /// for wait in locks.recent_waits() {
-///     println!("{} at {}: {:?}", wait.lock, wait.waited_at, wait.to.duration_since(wait.from));
+///     println!("{} at {}: {:?}, {}", wait.lock, wait.waited_at, wait.to.duration_since(wait.from), wait.outcome);
 /// }
 /// # }
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RecentWait {
     /// The name of the lock. Of a name with more than 1,000 bytes, the beginning.
     pub lock: String,
     /// Where in the program the call is.
+    #[serde(serialize_with = "as_text")]
     pub waited_at: &'static Location<'static>,
     /// When the wait began.
+    #[serde(serialize_with = "in_utc")]
     pub from: SystemTime,
     /// When the wait ended.
+    #[serde(serialize_with = "in_utc")]
     pub to: SystemTime,
     /// How the wait ended.
     pub outcome: WaitOutcome,
@@ -103,7 +103,7 @@ pub struct RecentWait {
     pub holders_seen: Vec<String>,
 }
 
-/// How a [`RecentWait`] ended.
+/// How a [`RecentWait`] ended. Its text, and its form with serde: `granted`, `timed_out`, `given_up`.
 ///
 /// ```no_run
 /// # fn demo(locks: lockkeeper::LockClient) {
@@ -112,8 +112,9 @@ pub struct RecentWait {
 /// let in_vain = locks.recent_waits().iter().filter(|wait| wait.outcome != WaitOutcome::Granted).count();
 /// # }
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[serde(rename_all = "snake_case")]
 pub enum WaitOutcome {
     /// The lock was acquired.
     Granted,
@@ -127,21 +128,62 @@ impl WaitChain {
     /// `prefix`: the `name_prefix` of the configuration.
     pub(crate) fn from_server(chain: &Chain, clients: &Clients, prefix: &str) -> Self {
         let name = |key: &str| key.strip_prefix(prefix).unwrap_or(key).to_owned();
+        let waits =
+            |wait: &Awaited| LockWait { lock: name(&wait.lock), age: wait.age, at: wait.at.to_string() };
         let links = chain.links.iter().map(|link| ChainLink {
             lock: name(&link.lock),
             holder: Holder::from_server(link.holding.clone(), clients),
-            waits_for: link.waits_for.as_ref().map(|awaited| (name(&awaited.lock), awaited.age)),
-            waits_at: link.waits_for.as_ref().map(|awaited| awaited.at.to_string()),
-            client_waits: link
-                .client_waits
-                .iter()
-                .map(|wait| ClientWait {
-                    lock: name(&wait.lock),
-                    age: wait.age,
-                    waits_at: wait.at.to_string(),
-                })
-                .collect(),
+            waits_for: link.waits_for.as_ref().map(waits),
+            client_waits: link.client_waits.iter().map(waits).collect(),
         });
         Self { links: links.collect(), is_deadlock: chain.is_cycle && !chain.has_ended(clients) }
     }
+}
+
+impl fmt::Display for WaitChain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, link) in self.links.iter().enumerate() {
+            write!(f, "{}{link}", if index == 0 { "" } else { "\n" })?;
+        }
+        if self.is_deadlock { f.write_str("\na deadlock: these owners wait for each other") } else { Ok(()) }
+    }
+}
+
+impl fmt::Display for ChainLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: held by {}", self.lock, self.holder)?;
+        if let Some(wait) = &self.waits_for {
+            write!(f, ", which {}", waited(wait))?;
+        }
+        let perhaps = |wait| write!(f, "; perhaps it waits: a call of its client {}", waited(wait));
+        self.client_waits.iter().try_for_each(perhaps)
+    }
+}
+
+/// Continues a sentence about the one who waits.
+fn waited(wait: &LockWait) -> impl fmt::Display {
+    let LockWait { lock, age, at } = wait;
+    format!("has waited for {lock} for {} s, at {at}", age.as_secs())
+}
+
+impl fmt::Display for WaitOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Granted => "granted",
+            Self::TimedOut => "timed_out",
+            Self::GivenUp => "given_up",
+        })
+    }
+}
+
+fn as_text<S: Serializer>(place: &&'static Location<'static>, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(place)
+}
+
+fn in_utc<S: Serializer>(time: &SystemTime, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&humantime::format_rfc3339_millis(*time))
+}
+
+fn age_in_millis<S: Serializer>(age: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    millis::serialize(&Some(*age), to)
 }

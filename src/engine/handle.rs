@@ -155,7 +155,7 @@ impl Handle {
 
     pub(crate) fn set_options(&mut self, options: &LockOptions) {
         self.terms = options.terms();
-        self.metrics = self.members[0].lock.engine.metrics.of(self.lock_type, options.group());
+        self.metrics = self.members[0].lock.engine.metrics.of(self.lock_type, options.shared_group());
     }
 
     /// The name, as the user gave it.

@@ -98,7 +98,7 @@ async fn holder(lock: Arc<LockRef>, known: Option<Announcing>) -> Result<Option<
             let remaining_lease = RemainingLease::from_server(holding.lease);
             return Ok(Some((Holder { remaining_lease, ..holder }, said)));
         }
-        known => known.and_then(|(holder, _)| holder.identity.name().map(str::to_owned)),
+        known => known.and_then(|(holder, _)| holder.identity),
     };
     // Otherwise the list of all connections tells the identity. It is long, and all who watch would ask for it at the same moment.
     let mut clients = match (identity.or(identity_before), holding.field.split_once(':')) {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::pending;
 use std::panic::Location;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -47,23 +47,33 @@ const LAST_PAUSE: Duration = Duration::from_secs(5);
 #[must_use = "a candidate does nothing until it runs"]
 pub struct Candidate {
     lock: FencedLock<'static>,
-    step_down: StepDown,
+    shared: Arc<Shared>,
     max_term: Option<Duration>,
     announcement: Vec<u8>,
 }
 
-/// Asks a [`Candidate`] to step down. It is cheap to clone.
+/// Tells whether a [`Candidate`] leads, and lets it step down, while it runs. It is cheap to clone.
 ///
 /// ```no_run
 /// # async fn demo(mut candidate: lockkeeper::leader::Candidate) {
-/// let handle = candidate.step_down();
+/// let handle = candidate.handle();
 /// tokio::spawn(async move { candidate.run(|_| std::future::pending::<()>()).await });
 /// // … when another process should lead …
-/// handle.ask();
+/// if handle.is_leading() {
+///     handle.step_down();
+/// }
 /// # }
 /// ```
-#[derive(Clone, Debug)]
-pub struct StepDown(Arc<Notify>);
+#[derive(Clone)]
+pub struct CandidateHandle(Arc<Shared>);
+
+/// What a candidate and its handles share.
+#[derive(Default)]
+struct Shared {
+    step_down: Notify,
+    /// The term of this candidate, and then the last one.
+    term: Mutex<Option<Leadership>>,
+}
 
 /// How a term ended.
 enum End<T> {
@@ -87,7 +97,7 @@ impl Candidate {
     pub fn new(locks: &LockClient, name: impl AsRef<str>) -> Self {
         Self {
             lock: locks.fenced_lock(name),
-            step_down: StepDown(Arc::default()),
+            shared: Arc::default(),
             max_term: None,
             announcement: Vec::new(),
         }
@@ -96,9 +106,10 @@ impl Candidate {
     /// Campaigns, and runs `work` for as long as this candidate leads. Asks the server.
     ///
     /// - When the leadership is lost, `work` is dropped, and the candidate campaigns again. If it is elected again, it calls `work`
-    ///   for the new term. A candidate that is [asked to step down](StepDown::ask) does the same.
+    ///   for the new term. A candidate that [steps down](CandidateHandle::step_down) does the same.
     /// - When `work` completes, the leadership is released, and `run` returns the result.
     /// - After a fault of server or network, the candidate campaigns again, after pauses of up to 5 s.
+    /// - To end the candidate, such as at a `SIGTERM`, drop the future.
     /// - After a [`shutdown`](crate::LockClient::shutdown) of the client, `work` continues until the lease ends, and then `run`
     ///   returns [`Closed`](Error::Closed). To free the leadership at once, drop this future before the shutdown.
     ///
@@ -114,7 +125,8 @@ impl Candidate {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, `work` is dropped, and the leadership is released in the background. The candidate can run again.
+    /// If the future is dropped, `work` is dropped, and the leadership is released in the background. A
+    /// [`shutdown`](crate::LockClient::shutdown) waits for that. The candidate can run again.
     ///
     /// ```no_run
     /// # use lockkeeper::leader::Candidate;
@@ -161,34 +173,34 @@ impl Candidate {
         }
     }
 
-    /// Returns a handle that asks this candidate to step down, also while it runs. Asks no server.
+    /// Returns a handle that tells whether this candidate leads, and lets it step down, also while it runs. Asks no server.
     ///
     /// ```no_run
     /// # fn demo(candidate: &lockkeeper::leader::Candidate) {
-    /// let handle = candidate.step_down();
+    /// let handle = candidate.handle();
     /// # }
     /// ```
-    pub fn step_down(&self) -> StepDown {
-        self.step_down.clone()
+    pub fn handle(&self) -> CandidateHandle {
+        CandidateHandle(Arc::clone(&self.shared))
     }
 
-    /// Sets the longest term. A leader steps down when its term has lasted for this time, at the latest, and does not campaign for one
-    /// second. If no other candidate leads by then, it can lead again. Asks no server.
+    /// Sets the options of its lock, such as the lease. Asks no server.
     ///
-    /// # Errors
-    ///
-    /// [`ConfigError`], as for [`max_hold`](crate::LockOptionsBuilder::max_hold).
+    /// `max_hold`, or a `fixed` lease, is the longest term: a leader steps down when its term has lasted for this time, at the latest, and does
+    /// not campaign for one second. If no other candidate leads by then, it can lead again.
     ///
     /// ```no_run
     /// # use std::time::Duration;
+    /// # use lockkeeper::LockOptions;
     /// # use lockkeeper::leader::Candidate;
     /// # fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-    /// let candidate = Candidate::new(&locks, "lock:leader:reports").max_term(Duration::from_secs(3600))?;
+    /// let hourly = LockOptions::builder().renewed(Duration::from_secs(5)).max_hold(Duration::from_secs(3600)).build()?;
+    /// let candidate = Candidate::new(&locks, "lock:leader:reports").with(&hourly);
     /// # Ok(()) }
     /// ```
-    pub fn max_term(self, most: Duration) -> Result<Self, ConfigError> {
-        let options = LockOptions::builder().max_hold(most).build()?;
-        Ok(Self { lock: self.lock.with(&options), max_term: Some(most), ..self })
+    pub fn with(self, options: &LockOptions) -> Self {
+        let max_term = options.max_hold().into_iter().chain(options.fixed()).min();
+        Self { lock: self.lock.with(options), max_term, ..self }
     }
 
     /// Sets what this candidate announces while it leads, such as its address: at most 4,096 bytes. Asks no server.
@@ -225,11 +237,12 @@ impl Candidate {
         // The guard is dropped first: those who listen are told when the lock is free.
         let (announcer, guard) = (Announcer::new(&guard), guard);
         let (name, leadership) = (guard.name(), Leadership::begin(&guard));
+        *self.shared.term.lock().unwrap_or_else(PoisonError::into_inner) = Some(leadership.clone());
         let ends = leadership.ends_with();
         let term = leadership.term().get();
         tracing::info!(lock = name, term, "a candidate leads");
         let began = Instant::now();
-        let mut asked = pin!(self.step_down.0.notified());
+        let mut asked = pin!(self.shared.step_down.notified());
         // From here on a request counts, and none from before the election.
         asked.as_mut().enable();
         let done = tokio::select! {
@@ -321,19 +334,37 @@ impl fmt::Debug for Candidate {
     }
 }
 
-impl StepDown {
-    /// Asks the candidate to step down: its work is dropped, the leadership is released, and for one second the candidate does not
+impl CandidateHandle {
+    /// Returns whether the candidate leads now: its work runs, and its [term](Leadership::is_over) is not over. Asks no server.
+    ///
+    /// ```no_run
+    /// # fn demo(handle: &lockkeeper::leader::CandidateHandle) {
+    /// println!("{}", if handle.is_leading() { "leader" } else { "standby" }); // for a status page
+    /// # }
+    /// ```
+    pub fn is_leading(&self) -> bool {
+        let term = self.0.term.lock().unwrap_or_else(PoisonError::into_inner);
+        term.as_ref().is_some_and(|term| !term.is_over())
+    }
+
+    /// Lets the candidate step down: its work is dropped, the leadership is released, and for one second the candidate does not
     /// campaign. If no other candidate leads by then, it can lead again. To end a candidate, drop the future of
     /// [`run`](Candidate::run) instead.
     ///
     /// If the candidate does not lead, this does nothing. Asks no server.
     ///
     /// ```no_run
-    /// # fn demo(handle: &lockkeeper::leader::StepDown) {
-    /// handle.ask();
+    /// # fn demo(handle: &lockkeeper::leader::CandidateHandle) {
+    /// handle.step_down();
     /// # }
     /// ```
-    pub fn ask(&self) {
-        self.0.notify_waiters();
+    pub fn step_down(&self) {
+        self.0.step_down.notify_waiters();
+    }
+}
+
+impl fmt::Debug for CandidateHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CandidateHandle").finish_non_exhaustive()
     }
 }

@@ -9,6 +9,6 @@ mod candidate;
 mod leadership;
 mod watch;
 
-pub use candidate::{Candidate, StepDown};
+pub use candidate::{Candidate, CandidateHandle};
 pub use leadership::Leadership;
 pub use watch::{Leader, LeaderWatch};

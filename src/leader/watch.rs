@@ -21,7 +21,7 @@ const FASTEST: Duration = Duration::from_secs(1);
 ///
 /// ```no_run
 /// # fn demo(leader: lockkeeper::leader::Leader) {
-/// println!("{} leads, at {:?}", leader.holder.identity.name().unwrap_or("somebody"), leader.announcement);
+/// println!("{} leads, at {:?}", leader.holder, leader.announcement);
 /// # }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub struct Leader {
 /// let mut watch = LeaderWatch::new(&locks, "lock:leader:reports");
 /// loop {
 ///     match watch.changed().await? {
-///         Some(leader) => println!("{} leads, and announces {:?}", leader.holder.owner, leader.announcement),
+///         Some(leader) => println!("{} leads, and announces {:?}", leader.holder, leader.announcement),
 ///         None => println!("nobody leads"),
 ///     }
 /// }

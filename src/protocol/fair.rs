@@ -8,7 +8,7 @@ use super::rights::{self, Right};
 use super::script::{Arg, Call};
 use super::scripts;
 use super::traits::{HolderRef, IfHeld, LockType, Protocol, Queue, Traits, millis};
-use crate::base::config::LockConfig;
+use crate::base::config::{JAVA_FAIR_WAIT, LockConfig};
 
 /// The protocol of [`FairLock`](crate::FairLock).
 #[derive(Debug)]
@@ -19,8 +19,8 @@ fn queue_keys(keys: &LockKeys) -> &[Arc<str>; 4] {
     keys.more[..].try_into().expect("BUG: a fair lock has these keys")
 }
 
-fn java_wait(config: &LockConfig) -> u64 {
-    millis(config.java_fair_wait())
+fn java_wait() -> u64 {
+    millis(JAVA_FAIR_WAIT)
 }
 
 impl Protocol for Fair {
@@ -46,12 +46,12 @@ impl Protocol for Fair {
             owner,
             millis(lease),
             if if_held == IfHeld::Refuse { 0 } else { millis(config.fair_allowance()) },
-            java_wait(config),
+            java_wait(),
         )
     }
 
     fn release(&self, holder: HolderRef<'_>, keep: u32) -> Call {
-        let HolderRef { keys, owner, config, .. } = holder;
+        let HolderRef { keys, owner, .. } = holder;
         let [list, scores, records, tickets] = queue_keys(keys);
         scripts::fair_release(
             &keys.lock,
@@ -62,7 +62,7 @@ impl Protocol for Fair {
             &keys.channel,
             owner,
             keep,
-            java_wait(config),
+            java_wait(),
         )
     }
 
@@ -98,7 +98,7 @@ impl Queue for Fair {
             tickets,
             &keys.channel,
             millis(config.fair_allowance()),
-            java_wait(config),
+            java_wait(),
             waiters,
         )
     }

@@ -13,7 +13,7 @@ use super::rights::{self, Right};
 use super::script::{Arg, Batch, Call, PermitIds, Row};
 use super::scripts;
 use super::traits::{HolderRef, IfHeld, LockType, Protocol, Traits, millis};
-use crate::base::config::LockConfig;
+use crate::base::config::JAVA_CLOCK_SLACK;
 
 /// The protocol of [`Semaphore`](crate::Semaphore).
 #[derive(Debug)]
@@ -31,8 +31,8 @@ fn channel(keys: &LockKeys) -> Arg {
     Arg::Text(Arc::clone(&keys.channel))
 }
 
-fn slack(config: &LockConfig) -> u64 {
-    millis(config.clock_slack())
+fn slack() -> u64 {
+    millis(JAVA_CLOCK_SLACK)
 }
 
 impl Protocol for Semaphore {
@@ -49,14 +49,14 @@ impl Protocol for Semaphore {
     }
 
     fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, _if_held: IfHeld) -> Call {
-        let HolderRef { keys, owner, total, config, .. } = holder;
+        let HolderRef { keys, owner, total, .. } = holder;
         scripts::semaphore_acquire(
             &keys.lock,
             in_use(keys),
             owner,
             total,
             millis(lease),
-            slack(config),
+            slack(),
             channel(keys),
         )
     }
@@ -76,8 +76,8 @@ impl Protocol for Semaphore {
     }
 
     fn renewal_row(&self, holder: HolderRef<'_>, _left: Duration) -> Row {
-        let HolderRef { keys, owner, config, .. } = holder;
-        Row { keys: smallvec![Arc::clone(in_use(keys))], args: smallvec![owner.into(), slack(config).into()] }
+        let HolderRef { keys, owner, .. } = holder;
+        Row { keys: smallvec![Arc::clone(in_use(keys))], args: smallvec![owner.into(), slack().into()] }
     }
 
     fn rights(&self, keys: &LockKeys) -> Vec<Right> {
@@ -91,13 +91,13 @@ impl Protocol for Semaphore {
 
 impl Semaphore {
     /// Asks how many permits are available, and how many there are. `total`: if the key does not exist.
-    pub(crate) fn state(keys: &LockKeys, total: u32, config: &LockConfig) -> Call {
-        scripts::semaphore_state(&keys.lock, in_use(keys), total, slack(config))
+    pub(crate) fn state(keys: &LockKeys, total: u32) -> Call {
+        scripts::semaphore_state(&keys.lock, in_use(keys), total, slack())
     }
 
     /// Lists a part of the permits in use.
-    pub(crate) fn holders(keys: &LockKeys, cursor: Arg, config: &LockConfig) -> Call {
-        scripts::semaphore_holders(in_use(keys), cursor, PART, slack(config))
+    pub(crate) fn holders(keys: &LockKeys, cursor: Arg) -> Call {
+        scripts::semaphore_holders(in_use(keys), cursor, PART, slack())
     }
 
     /// Sets how many permits there are.

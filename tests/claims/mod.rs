@@ -7,7 +7,7 @@ mod workers;
 use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
-use lockkeeper::{Claims, Error, FencingToken, HolderIdentity, LockConfig, LockGuard, Source};
+use lockkeeper::{Claims, Error, FencingToken, LockConfig, LockGuard, Source};
 use lockkeeper_testkit::Cluster;
 use tokio::time::sleep;
 
@@ -91,7 +91,7 @@ async fn a_claimed_name_is_an_rlock_with_a_token() {
     assert!(locks.rlock("{jobs}:2").try_lock().await.unwrap().is_none());
     let info = locks.inspect("{jobs}:2").await.unwrap().unwrap();
     assert_eq!((info.holders[0].owner.clone(), info.holders[0].holds), (claim.owner_id(), 1));
-    assert_ne!(info.holders[0].identity, HolderIdentity::NotConnected);
+    assert_ne!(info.holders[0].is_connected, Some(false));
     let listed = locks.list("*").await.unwrap();
     let listed: Vec<&str> = listed.locks.iter().map(|lock| &*lock.name).collect();
     assert_eq!(listed, ["{jobs}:1", "{jobs}:2"], "the counter is no lock");
@@ -208,7 +208,7 @@ async fn a_claim_that_no_replica_has_is_not_granted() {
     replica.run::<()>(&["REPLICAOF", "127.0.0.1", &scene.server.port().to_string()]);
     let replication = || scene.server.run::<String>(&["INFO", "replication"]);
     eventually("the replica follows", replication, |text| text.contains("state=online")).await;
-    let config = LockConfig::builder().sync_replicas(1).sync_timeout(200 * MS).retry_timeout(SECOND);
+    let config = LockConfig::builder().sync_replicas(1).command_timeout(200 * MS).retry_timeout(SECOND);
     let locks = connect(scene.server.url(), config).await;
     let jobs = locks.claims("jobs");
     let first = claim(&jobs).await.unwrap();

@@ -1,9 +1,9 @@
-//! Messages that stay in their slots, and those that do not: `sharded_subscription_mode`.
+//! Messages that stay in their slots, and those that do not: `sharded_messages`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use lockkeeper::{BaseLock, Error, LockClient, LockConfigBuilder, RedissonSettings, ShardedMessages, Source};
+use lockkeeper::{BaseLock, LockClient, LockConfig, LockConfigBuilder, Source};
 use lockkeeper_testkit::{Cluster, Proxy};
 
 use crate::cluster::{client_with, end};
@@ -11,16 +11,13 @@ use crate::support::fixture::{FairLocks, FencedLocks, Fixture, RLocks, ReadLocks
 use crate::support::{SECOND, eventually, listens, patient, soon, waiter, woken_by_message};
 
 /// A message wakes a waiter, or it sleeps on.
-fn config(mode: ShardedMessages) -> LockConfigBuilder {
-    patient()
-        .retry_timeout(60 * SECOND)
-        .safety_poll(3_600 * SECOND)
-        .redisson(RedissonSettings::default().sharded_subscription_mode(mode))
+fn config(is_sharded: bool) -> LockConfigBuilder {
+    patient().retry_timeout(60 * SECOND).safety_poll(3_600 * SECOND).sharded_messages(is_sharded)
 }
 
 /// Two clients with plain messages.
 async fn plain_clients(group: &Cluster) -> [LockClient; 2] {
-    let client = async || client_with(group, config(ShardedMessages::Off)).await;
+    let client = async || client_with(group, config(false)).await;
     [client().await, client().await]
 }
 
@@ -102,30 +99,19 @@ async fn plain_messages_wake_waiters_after_a_failover() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn auto_is_off_and_on_is_refused_if_the_servers_lack_sharded_messages() {
+async fn messages_are_plain_if_the_servers_lack_sharded_messages() {
     let group = Cluster::with(1, 0, 60 * SECOND, &["--rename-command", "SPUBLISH", ""]);
-    let connect = async |mode| {
-        LockClient::connect_with(Source::cluster(group.urls()), config(mode).build().unwrap()).await
-    };
-    let error = connect(ShardedMessages::On).await.unwrap_err();
-    assert!(
-        matches!(&error, Error::UnsupportedServer { problem, .. } if problem.contains("SPUBLISH")),
-        "{error}"
-    );
-    let clients =
-        [connect(ShardedMessages::Auto).await.unwrap(), connect(ShardedMessages::Off).await.unwrap()];
+    let clients = [client_with(&group, config(true)).await, client_with(&group, config(false)).await];
     is_handed_over::<RLocks>(&group, &clients, "a").await;
     assert_eq!(calls(&group, "ssubscribe"), 0);
     end(&group, &clients).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn auto_equals_on_if_the_servers_have_sharded_messages() {
+async fn messages_are_sharded_by_default() {
     let group = Cluster::start(1, 0);
-    let clients = [
-        client_with(&group, config(ShardedMessages::Auto)).await,
-        client_with(&group, config(ShardedMessages::On)).await,
-    ];
+    let plain = LockConfig::default().to_builder().retry_timeout(60 * SECOND);
+    let clients = [client_with(&group, config(true)).await, client_with(&group, plain).await];
     is_handed_over::<RLocks>(&group, &clients, "a").await;
     assert!(calls(&group, "spublish") > 0 && calls(&group, "ssubscribe") > 0);
     assert_eq!((calls(&group, "publish"), calls(&group, "subscribe")), (0, 0));
@@ -137,7 +123,7 @@ async fn auto_equals_on_if_the_servers_have_sharded_messages() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_subscription_whose_end_is_refused_ends_later() {
     let group = Cluster::start(1, 0);
-    let locks = client_with(&group, config(ShardedMessages::Auto)).await;
+    let locks = client_with(&group, config(true)).await;
     let guard = locks.rlock("a").lock().await.unwrap();
     let waiting = waiter(locks.rlock("a"));
     let server = &group.servers[0];
@@ -159,10 +145,7 @@ async fn a_subscription_that_is_refused_for_a_while_is_asked_for_again() {
     let server = &group.servers[0];
     let proxy = Proxy::to(server.port()).await;
     server.run::<()>(&["CONFIG", "SET", "cluster-announce-port", &proxy.port().to_string()]);
-    let locks = LockClient::connect_with(
-        Source::cluster([proxy.url()]),
-        config(ShardedMessages::On).build().unwrap(),
-    );
+    let locks = LockClient::connect_with(Source::cluster([proxy.url()]), config(true).build().unwrap());
     let locks = locks.await.unwrap();
     let moved = format!("MOVED 15495 127.0.0.1:{}", proxy.port());
     // With and without another subscription on the same connection.

@@ -1,6 +1,6 @@
 //! Who holds a lock, who may acquire it, and who may release it.
 
-use lockkeeper::{BaseLock, Error};
+use lockkeeper::{BaseLock, Error, LockKind};
 
 use crate::conformance::{Fixture, Lending};
 use crate::support::{LIMIT, MS, Scene, eventually, soon};
@@ -196,7 +196,7 @@ pub async fn inspect_shows_the_holder<F: Fixture>() {
     let found = locks.inspect("a").await.unwrap().expect("the lock is held");
     assert_eq!(found.holders.len(), 1);
     assert_eq!(found.holders[0].holds, 2);
-    assert_eq!(found.is_read_write, F::IS_READ_WRITE);
+    assert_eq!(matches!(found.kind, LockKind::Read | LockKind::Write), F::IS_READ_WRITE);
     let owner = found.holders[0].owner.trim_end_matches(":write");
     assert_eq!(owner.split(':').count(), 2, "{found:?}");
     let left = found.remaining_lease.duration().unwrap();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lockkeeper::{BaseLock, LockClient, LockGuard, RedissonSettings, ShardedMessages, Source};
+use lockkeeper::{BaseLock, LockClient, LockGuard, Source};
 use lockkeeper_testkit::{Cluster, Commands, MASTER, Sentinels};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -92,15 +92,10 @@ struct Ground {
 impl Ground {
     async fn cluster(replicas_of_each: usize, lease: Duration) -> Self {
         let group = Group::Cluster(Cluster::start(3, replicas_of_each));
-        Self::with(group, lease, &[], ShardedMessages::default()).await
+        Self::with(group, lease, &[], true).await
     }
 
-    async fn with(
-        group: Group,
-        lease: Duration,
-        settings: &[&str],
-        sharded_messages: ShardedMessages,
-    ) -> Self {
+    async fn with(group: Group, lease: Duration, settings: &[&str], sharded_messages: bool) -> Self {
         Self::at(group.source(), group, lease, settings, sharded_messages).await
     }
 
@@ -109,11 +104,11 @@ impl Ground {
         group: Group,
         lease: Duration,
         settings: &[&str],
-        sharded_messages: ShardedMessages,
+        sharded_messages: bool,
     ) -> Self {
         let java = group.redisson(lease, settings).await;
         let config = patient()
-            .redisson(RedissonSettings::default().sharded_subscription_mode(sharded_messages))
+            .sharded_messages(sharded_messages)
             .watchdog_lease(lease)
             .retry_timeout(60 * SECOND)
             .safety_poll(3_600 * SECOND) // a message wakes a waiter, or it sleeps on
@@ -153,7 +148,7 @@ async fn each_excludes_and_wakes_the_other_on_every_master() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_wakes_the_other_by_messages_that_do_not_stay_in_their_slots() {
     let group = Group::Cluster(Cluster::start(3, 0));
-    let ground = Ground::with(group, 30 * SECOND, &["sharded=OFF"], ShardedMessages::Off).await;
+    let ground = Ground::with(group, 30 * SECOND, &["sharded=OFF"], false).await;
     for index in 0..3 {
         let tag = format!("{{{}}}", ground.group.cluster().name_on(index, "tag"));
         of_each_type!(excludes_and_wakes(&ground, &tag));
@@ -169,9 +164,7 @@ async fn each_wakes_the_other_by_messages_that_do_not_stay_in_their_slots() {
 async fn each_excludes_and_wakes_the_other_in_a_database_of_a_cluster() {
     let group = Cluster::with(3, 0, SECOND, &["--cluster-databases", "16"]);
     let source = Source::cluster(group.urls().into_iter().map(|url| format!("{url}3")));
-    let ground =
-        Ground::at(source, Group::Cluster(group), 30 * SECOND, &["database=3"], ShardedMessages::default())
-            .await;
+    let ground = Ground::at(source, Group::Cluster(group), 30 * SECOND, &["database=3"], true).await;
     let guard = ground.locks.rlock("a").lock().await.unwrap();
     let mut connection =
         ground.group.cluster().servers[ground.group.cluster().master_of_key("a")].connect().unwrap();
@@ -232,7 +225,7 @@ async fn holders_and_waiters_of_both_sides_follow_a_failover() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holders_and_waiters_of_both_sides_follow_a_failover_of_sentinels() {
     let group = Group::Sentinels(Sentinels::start(SECOND));
-    let ground = Ground::with(group, LEASE, &[], ShardedMessages::default()).await;
+    let ground = Ground::with(group, LEASE, &[], true).await;
     let held = of_each_type!(hold(&ground));
     let Group::Sentinels(sentinels) = &ground.group else { unreachable!() };
     let before = sentinels.master();

@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use lockkeeper::{
-    BaseLock, Error, LockClient, LockConfig, LockGuard, Owner, ReadLock, RedissonSettings, WriteLock,
-};
+use lockkeeper::{BaseLock, Error, LockClient, LockConfig, LockGuard, Owner, ReadLock, WriteLock};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::java::{Actor, IN_VAIN};
 use crate::roles::{HAND_OFF, LEASE};
-use crate::support::{LIMIT, MS, SECOND, Scene, eventually, fixed, throughout, timed};
+use crate::support::{LIMIT, MS, SECOND, Scene, eventually, fixed, renewing, throughout, timed};
 use crate::{Java, Stage, write};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -259,11 +257,7 @@ async fn readers_in_rust_acquire_by_polling_when_java_downgrades() {
 /// does not check when that lease ends. Rust readers do, and notify the waiters.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writers_do_not_wait_for_a_dead_java_reader_among_rust_readers() {
-    let stage = Stage::with_watchdogs(
-        30 * SECOND,
-        LockConfig::builder().redisson(RedissonSettings::default().lock_watchdog_timeout(LEASE)),
-    )
-    .await;
+    let stage = Stage::with_watchdogs(30 * SECOND, LockConfig::builder().watchdog_lease(LEASE)).await;
     for java_writes in [true, false] {
         let dying = Java::with(&stage.scene, &[&format!("watchdog={}", LEASE.as_millis())]).await;
         let dead = dying.actor("dead", "read");
@@ -319,16 +313,12 @@ async fn readers_of_both_sides_are_renewed_beside_each_other() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shorter_java_watchdog_does_not_end_the_lock_of_a_reader_in_rust() {
     // Before 4.4.0 Java's watchdog also set the leases of all other readers to its own.
-    let stage = Stage::with_watchdogs(
-        30 * SECOND,
-        LockConfig::builder().redisson(RedissonSettings::default().lock_watchdog_timeout(LEASE)),
-    )
-    .await;
+    let stage = Stage::with_watchdogs(30 * SECOND, LockConfig::builder().watchdog_lease(LEASE)).await;
     for lease in [None, Some(60 * SECOND)] {
         let dying = Java::with(&stage.scene, &[&format!("watchdog={}", LEASE.as_millis())]).await;
         let guard = match lease {
             Some(lease) => reading(&stage.locks).with(&fixed(lease)).lock().await.unwrap(),
-            None => reading(&stage.locks).lock().await.unwrap(),
+            None => reading(&stage.locks).with(&renewing(30 * SECOND)).lock().await.unwrap(),
         };
         let dead = dying.actor("dead", "read");
         dead.lock("a").await.unwrap();

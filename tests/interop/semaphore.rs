@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-use lockkeeper::{Error, LockClient, PermitId, RedissonSettings, ShardedMessages, Source};
+use lockkeeper::{Error, LockClient, PermitId, Source};
 use lockkeeper_testkit::Cluster;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -178,29 +178,25 @@ async fn permits_of_a_killed_jvm_come_back_when_their_leases_end() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_java_clock_that_is_ahead_takes_no_permit_within_the_slack() {
     let stage = Stage::start().await;
-    let half_an_hour = Duration::from_secs(1_800);
-    for (ahead, slack) in [(400 * MS, 500 * MS), (half_an_hour, 2 * half_an_hour)] {
-        let fast = Java::ahead(&stage.scene, ahead).await;
-        let java = actor(&fast, "one");
-        let locks = client(&stage, slack, 3 * SECOND).await;
-        let semaphore = locks.semaphore("a", 1);
-        let permit = semaphore.acquire().await.unwrap();
-        let renewals = 5 * SECOND;
-        assert_eq!(java.try_permit("a", renewals, LEASE).await.unwrap(), None, "{ahead:?} ahead");
-        assert!(!permit.is_lost());
-        permit.unlock().await.unwrap();
+    let ahead = 400 * MS;
+    let fast = Java::ahead(&stage.scene, ahead).await;
+    let java = actor(&fast, "one");
+    let locks = client(&stage, 3 * SECOND).await;
+    let semaphore = locks.semaphore("a", 1);
+    let permit = semaphore.acquire().await.unwrap();
+    let renewals = 5 * SECOND;
+    assert_eq!(java.try_permit("a", renewals, LEASE).await.unwrap(), None, "{ahead:?} ahead");
+    assert!(!permit.is_lost());
+    permit.unlock().await.unwrap();
 
-        if ahead < SECOND {
-            let permit = semaphore.clone().with(&fixed(2 * SECOND)).acquire().await.unwrap();
-            let theirs = java.acquire_permit("a", LEASE).await.unwrap();
-            assert!(permit.is_lost(), "Java ended its lease early");
-            assert!(java.release_permit("a", &theirs).await.unwrap());
-        }
-        semaphore.delete().await.unwrap();
-        drop(semaphore);
-        locks.shutdown().await.unwrap();
-        fast.end(&stage.scene).await;
-    }
+    let permit = semaphore.clone().with(&fixed(2 * SECOND)).acquire().await.unwrap();
+    let theirs = java.acquire_permit("a", LEASE).await.unwrap();
+    assert!(permit.is_lost(), "Java ended its lease early");
+    assert!(java.release_permit("a", &theirs).await.unwrap());
+    semaphore.delete().await.unwrap();
+    drop((semaphore, permit));
+    locks.shutdown().await.unwrap();
+    fast.end(&stage.scene).await;
     end(stage).await;
 }
 
@@ -211,7 +207,7 @@ async fn a_java_clock_that_is_ahead_of_the_slack_takes_a_permit_and_its_renewal_
     let fast = Java::ahead(&stage.scene, Duration::from_secs(3_600)).await;
     let java = actor(&fast, "one");
     let lease = 30 * SECOND;
-    let locks = client(&stage, Duration::from_millis(500), lease).await;
+    let locks = client(&stage, lease).await;
     let semaphore = locks.semaphore("a", 1);
     let permit = semaphore.acquire().await.unwrap();
     let theirs = java
@@ -230,9 +226,8 @@ async fn a_java_clock_that_is_ahead_of_the_slack_takes_a_permit_and_its_renewal_
     end(stage).await;
 }
 
-async fn client(stage: &Stage, slack: Duration, lease: Duration) -> LockClient {
-    let settings = RedissonSettings::default().clock_slack(slack);
-    stage.scene.client_with(patient().redisson(settings).watchdog_lease(lease)).await
+async fn client(stage: &Stage, lease: Duration) -> LockClient {
+    stage.scene.client_with(patient().watchdog_lease(lease)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -240,9 +235,8 @@ async fn permits_are_shared_in_a_cluster() {
     let group = Cluster::start(3, 0);
     let java = Java::at(&group.urls().join(","), &[]).await;
     // An older Redisson does not know messages that stay in their slot.
-    let messages = if java.is_at_least(3, 22) { ShardedMessages::Auto } else { ShardedMessages::Off };
-    let settings = RedissonSettings::default().sharded_subscription_mode(messages);
-    let config = patient().redisson(settings).safety_poll(3_600 * SECOND).build().unwrap();
+    let config =
+        patient().sharded_messages(java.is_at_least(3, 22)).safety_poll(3_600 * SECOND).build().unwrap();
     let locks = LockClient::connect_with(Source::cluster(group.urls()), config).await.unwrap();
     let actor = actor(&java, "one");
     for name in ["a", "b", "{tag}:c"] {

@@ -47,8 +47,8 @@ async fn followers_learn_who_leads_and_what_it_announces() {
     let mut first = run(candidate(&locks, b"10.0.0.7:9000"));
     first.begins().await;
     let found = leader(&mut watch, |leader| announces(leader, b"10.0.0.7:9000")).await;
-    assert_eq!(found.holder.identity.name(), Some("billing-7"));
-    assert_eq!(found.holder.client(), Some(locks.id()));
+    assert_eq!(found.holder.identity.as_deref(), Some("billing-7"));
+    assert_eq!(found.holder.client, Some(locks.id()));
     first.end().await;
     nobody(&mut watch).await;
 
@@ -117,7 +117,7 @@ async fn what_a_killed_leader_announced_is_never_that_of_the_next_one() {
     let mut watch = LeaderWatch::new(&beside, "a");
     let before = leader(&mut watch, |leader| announces(leader, b"child")).await;
     let said: String = scene.server.run(&["GET", KEY]);
-    let identity = before.holder.identity.name().unwrap();
+    let identity = before.holder.identity.as_deref().unwrap();
     assert_eq!(said, format!("{} {identity} child", before.holder.owner));
     let mut next = run(Candidate::new(&locks, "a"));
     listens(&scene.server).await;
@@ -126,7 +126,7 @@ async fn what_a_killed_leader_announced_is_never_that_of_the_next_one() {
     let _: u64 = scene.server.run(&["PERSIST", KEY]);
     next.begins().await;
     let after = leader(&mut watch, |leader| leader.holder.owner != before.holder.owner).await;
-    assert_eq!((after.holder.client(), after.announcement), (Some(locks.id()), None));
+    assert_eq!((after.holder.client, after.announcement), (Some(locks.id()), None));
     // Also if the new leader could not replace it.
     let _: String = scene.server.run(&["SET", KEY, &said]);
     let found = soon(LeaderWatch::new(&beside, "a").changed()).await.unwrap().expect("it leads");
@@ -210,7 +210,7 @@ async fn without_the_right_to_announce_a_leader_leads_and_says_so_once() {
     events.tell("a leader cannot announce itself").await;
     let mut watch = LeaderWatch::new(&locks, "a");
     let found = leader(&mut watch, |_| true).await;
-    assert_eq!((found.holder.client(), found.announcement), (Some(locks.id()), None));
+    assert_eq!((found.holder.client, found.announcement), (Some(locks.id()), None));
     running.end().await;
     nobody(&mut watch).await;
     drop(collecting);

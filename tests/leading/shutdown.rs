@@ -45,11 +45,11 @@ async fn a_candidate_that_rests_learns_of_a_shutdown_at_once() {
 async fn end_while_resting(scene: &Scene) -> Duration {
     let locks = scene.client().await;
     let candidate = Candidate::new(&locks, "a");
-    let handle = candidate.step_down();
+    let handle = candidate.handle();
     let mut running = run(candidate);
     let (leadership, _) = running.begins().await;
     let start = Instant::now();
-    handle.ask();
+    handle.step_down();
     eventually("it steps down", || leadership.is_over(), |&is_over| is_over).await;
     locks.shutdown().await.unwrap();
     let result = soon(running.task).await.unwrap();

@@ -1,33 +1,32 @@
 //! A leader that steps down makes way for another candidate.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use lockkeeper::leader::{Candidate, Leadership};
 
 use super::{forget_counter, run};
 use crate::support::events::Events;
-use crate::support::{SECOND, Scene, listens, soon};
+use crate::support::{MS, SECOND, Scene, at_most, eventually, fixed, listens, renewing, soon};
 
 #[tokio::test]
 async fn a_leader_that_steps_down_makes_way_for_another() {
     let scene = Scene::start();
     let (locks, beside) = (scene.client().await, scene.client().await);
     let (one, other) = (Candidate::new(&locks, "a"), Candidate::new(&beside, "a"));
-    let (handle, other_handle) = (one.step_down(), other.step_down());
+    let (handle, other_handle) = (one.handle(), other.handle());
     // Nobody leads: this does nothing.
-    handle.ask();
+    handle.step_down();
     let mut one = run(one);
     let (first, first_works) = one.begins().await;
     let mut other = run(other);
     listens(&scene.server).await;
     // It does not lead: this does nothing.
-    other_handle.ask();
-    handle.ask();
+    other_handle.step_down();
+    handle.step_down();
     let (second, second_works) = other.begins().await;
     assert!(first.is_over() && !first_works.load(Ordering::SeqCst), "two at work");
     assert!(second.term() > first.term());
-    other_handle.ask();
+    other_handle.step_down();
     // On a busy machine both can have rested by the time at which one of them campaigns.
     let (third, _) = tokio::select! {
         begins = one.begins() => begins,
@@ -63,15 +62,17 @@ async fn a_dropped_candidate_steps_down() {
 async fn the_longest_term_ends() {
     let scene = Scene::start();
     let locks = scene.client().await;
-    assert!(matches!(
-        Candidate::new(&locks, "a").max_term(Duration::ZERO),
-        Err(wrong) if wrong.field() == "max_hold"
-    ));
-    let mut running = run(Candidate::new(&locks, "a").max_term(SECOND).unwrap());
-    let (first, is_at_work) = running.begins().await;
-    let (second, _) = running.begins().await;
-    assert!(first.is_over() && !is_at_work.load(Ordering::SeqCst) && second.term() > first.term());
-    running.end().await;
+    for options in [at_most(SECOND), fixed(SECOND)] {
+        let events = Events::default();
+        let collecting = events.collect();
+        let mut running = run(Candidate::new(&locks, "a").with(&options));
+        let (first, is_at_work) = running.begins().await;
+        let (second, _) = running.begins().await;
+        assert!(first.is_over() && !is_at_work.load(Ordering::SeqCst) && second.term() > first.term());
+        assert!(events.text().contains("its longest term ended"), "{}", events.text());
+        drop(collecting);
+        running.end().await;
+    }
     drop(locks);
     forget_counter(&scene);
     scene.end().await;
@@ -83,7 +84,7 @@ async fn the_longest_term_makes_way_for_another() {
     let (locks, beside) = (scene.client().await, scene.client().await);
     let events = Events::default();
     let collecting = events.collect();
-    let mut one = run(Candidate::new(&locks, "a").max_term(2 * SECOND).unwrap());
+    let mut one = run(Candidate::new(&locks, "a").with(&at_most(2 * SECOND)));
     let (first, _) = one.begins().await;
     let mut other = run(Candidate::new(&beside, "a"));
     let (second, _) = other.begins().await;
@@ -93,6 +94,69 @@ async fn the_longest_term_makes_way_for_another() {
     one.end().await;
     other.end().await;
     drop((locks, beside));
+    forget_counter(&scene);
+    scene.end().await;
+}
+
+/// The lease of a leader can be its own, so that another candidate soon leads if it dies.
+#[tokio::test]
+async fn a_candidate_has_the_lease_of_its_options() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let mut running = run(Candidate::new(&locks, "a").with(&renewing(2 * SECOND)));
+    let (leadership, _) = running.begins().await;
+    assert!(leadership.remaining() <= 2 * SECOND);
+    let left = scene.server.run::<u64>(&["PTTL", "a"]);
+    assert!(left <= 2_000, "{left}");
+    tokio::time::sleep(3 * SECOND).await;
+    assert!(!leadership.is_over(), "it is renewed");
+    running.end().await;
+    drop(locks);
+    forget_counter(&scene);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_handle_tells_whether_its_candidate_leads() {
+    let scene = Scene::start();
+    let (locks, beside) = (scene.client().await, scene.client().await);
+    let (one, other) = (Candidate::new(&locks, "a"), Candidate::new(&beside, "a"));
+    let handles = [one.handle(), other.handle()];
+    let lead = || handles.each_ref().map(|handle| handle.is_leading());
+    assert_eq!(lead(), [false, false]);
+    let mut one = run(one);
+    one.begins().await;
+    assert_eq!(lead(), [true, false]);
+    let mut other = run(other);
+    listens(&scene.server).await;
+    handles[0].step_down();
+    let (second, _) = other.begins().await;
+    assert_eq!(lead(), [false, true]);
+    scene.server.run::<()>(&["DEL", "a"]);
+    eventually("the loss is noticed", || second.is_over(), |is_over| *is_over).await;
+    one.end().await;
+    other.end().await;
+    assert_eq!(lead(), [false, false]);
+    drop((locks, beside));
+    forget_counter(&scene);
+    scene.end().await;
+}
+
+/// The three lines of docs/getting-started.md, at a signal: the next candidate leads at once, and not after a lease.
+#[tokio::test]
+async fn a_candidate_that_is_ended_by_a_signal_leaves_nothing_behind() {
+    let scene = Scene::start();
+    let (locks, beside) = (scene.client().await, scene.client().await);
+    let mut candidate = Candidate::new(&locks, "a");
+    let signal = tokio::time::sleep(100 * MS);
+    tokio::select! {
+        done = candidate.run(async |_: Leadership| std::future::pending::<()>().await) => panic!("{done:?}"),
+        () = signal => {}
+    }
+    locks.shutdown().await.unwrap();
+    assert!(!scene.server.run::<bool>(&["EXISTS", "a"]));
+    soon(Candidate::new(&beside, "a").run(async |_: Leadership| ())).await.unwrap();
+    drop((candidate, locks, beside));
     forget_counter(&scene);
     scene.end().await;
 }

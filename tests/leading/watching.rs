@@ -23,7 +23,7 @@ async fn followers_learn_who_leads() {
     let mut running = run(Candidate::new(&locks, "a"));
     running.begins().await;
     let leader = change(&mut watch).await.unwrap();
-    assert_eq!((leader.holder.client(), leader.announcement), (Some(locks.id()), None));
+    assert_eq!((leader.holder.client, leader.announcement), (Some(locks.id()), None));
     running.end().await;
     assert_eq!(change(&mut watch).await, None);
     // Nothing changes: the call waits, and asks seldom.
@@ -50,7 +50,7 @@ async fn twenty_watches_ask_for_no_list_of_connections() {
     let mut watches: Vec<_> = (0..20).map(|_| LeaderWatch::new(&beside, "a")).collect();
     for watch in &mut watches {
         let leader = change(watch).await.unwrap();
-        assert_eq!(leader.holder.identity.name(), Some("first"));
+        assert_eq!(leader.holder.identity.as_deref(), Some("first"));
     }
     let watching = watches.into_iter().map(|mut watch| {
         tokio::spawn(async move {
@@ -72,10 +72,7 @@ async fn twenty_watches_ask_for_no_list_of_connections() {
     following.begins().await;
     for watch in watching {
         let (watch, leader) = soon(watch).await.unwrap();
-        assert!(
-            leader.holder.client() == Some(next.id()) && leader.holder.identity.name().is_some(),
-            "{leader:?}"
-        );
+        assert!(leader.holder.client == Some(next.id()) && leader.holder.identity.is_some(), "{leader:?}");
         drop(watch);
     }
     assert_eq!(scene.server.calls("client|list"), 0);
@@ -95,7 +92,7 @@ async fn a_leader_that_announces_nothing_is_looked_up_once() {
     let mut watch = LeaderWatch::new(&locks, "a");
     let leader = change(&mut watch).await.unwrap();
     assert_eq!((leader.holder.owner, leader.announcement), (guard.owner_id(), None));
-    assert_eq!(leader.holder.identity.name(), Some("silent"));
+    assert_eq!(leader.holder.identity.as_deref(), Some("silent"));
     let watching = tokio::spawn(async move { watch.changed().await });
     for _ in 0..3 {
         let before = scene.server.calls("hscan");

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use lockkeeper::{Error, RedissonSettings};
+use lockkeeper::Error;
 
 use crate::read_write::{can_write, holds, reader};
-use crate::support::{SECOND, Scene, eventually, fixed, only_this_is_lost, patient, soon, throughout};
+use crate::support::{
+    SECOND, Scene, eventually, fixed, only_this_is_lost, patient, renewing, soon, throughout,
+};
 
 /// Guarantee 7. Java's watchdog sets the lease of the lock to its own, even if another reader has a longer one. Before
 /// 4.4.0 it also shortened the leases of all readers. Here renewal raises them again, fixed leases to what is left of
@@ -13,14 +15,10 @@ use crate::support::{SECOND, Scene, eventually, fixed, only_this_is_lost, patien
 #[tokio::test]
 async fn a_lease_that_another_client_shortened_is_raised_again() {
     let scene = Scene::start();
-    let locks = scene
-        .client_with(patient().redisson(RedissonSettings::default().lock_watchdog_timeout(5 * SECOND)))
-        .await;
+    let locks = scene.client_with(patient().watchdog_lease(5 * SECOND)).await;
     for lease in [20 * SECOND, 30 * SECOND] {
-        let mut lock = reader(&locks);
-        if lease < 30 * SECOND {
-            lock = lock.with(&fixed(lease));
-        }
+        let options = if lease < 30 * SECOND { fixed(lease) } else { renewing(lease) };
+        let mut lock = reader(&locks).with(&options);
         let guard = lock.lock().await.unwrap();
         let key = holds(&scene).remove(0);
         for both in [false, true] {
@@ -47,9 +45,7 @@ async fn a_lease_that_another_client_shortened_is_raised_again() {
 #[tokio::test]
 async fn a_lease_is_raised_to_its_longest_hold() {
     let scene = Scene::start();
-    let locks = scene
-        .client_with(patient().redisson(RedissonSettings::default().lock_watchdog_timeout(5 * SECOND)))
-        .await;
+    let locks = scene.client_with(patient().watchdog_lease(5 * SECOND)).await;
     let mut owner = locks.owner();
     let mut guards = Vec::new();
     for lease in [20 * SECOND, 60 * SECOND, 20 * SECOND] {

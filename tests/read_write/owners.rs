@@ -1,6 +1,6 @@
 //! What one owner can do with the read lock and the write lock, and what other owners can do meanwhile.
 
-use lockkeeper::{Error, RedissonSettings};
+use lockkeeper::Error;
 
 use crate::read_write::{can_read, can_write, holds, reader, writer};
 use crate::support::{SECOND, Scene, patient, soon};
@@ -70,10 +70,7 @@ async fn a_writer_can_read_and_downgrade() {
 async fn an_upgrade_is_an_error_at_once_and_changes_nothing() {
     let scene = Scene::start();
     // No renewal in between.
-    let config = patient()
-        .watchdog_lease(3_600 * SECOND)
-        .redisson(RedissonSettings::default().lock_watchdog_timeout(3_600 * SECOND));
-    let locks = scene.client_with(config).await;
+    let locks = scene.client_with(patient().watchdog_lease(3_600 * SECOND)).await;
     let is_upgrade = |error: Error| {
         assert!(matches!(&error, Error::UpgradeWouldDeadlock(lock) if lock.name == "a"), "{error:?}");
         assert!(!error.is_transient() && !error.outcome_unknown());

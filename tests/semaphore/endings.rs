@@ -1,6 +1,6 @@
 //! How permits end: by force, with the data of the server, with their process, and at a shutdown.
 
-use lockkeeper::{Error, RedissonSettings};
+use lockkeeper::Error;
 use tokio::time::sleep;
 
 use super::{end, is_whole};
@@ -136,11 +136,7 @@ async fn deleted_keys_are_told_at_the_next_renewal() {
 #[tokio::test]
 async fn child() {
     let Some((_, url)) = child::role() else { return };
-    let locks = connect(
-        url,
-        patient().watchdog_lease(LEASE).redisson(RedissonSettings::default().clock_slack(100 * MS)),
-    )
-    .await;
+    let locks = connect(url, patient().watchdog_lease(LEASE)).await;
     let semaphore = locks.semaphore("a", 3);
     let _held = (semaphore.acquire().await.unwrap(), semaphore.acquire_many(2).await.unwrap());
     println!("held");
@@ -151,11 +147,7 @@ async fn child() {
 #[tokio::test]
 async fn the_permits_of_a_killed_process_come_back_after_their_lease() {
     let scene = Scene::start();
-    let locks = scene
-        .client_with(
-            patient().safety_poll(3_600 * SECOND).redisson(RedissonSettings::default().clock_slack(100 * MS)),
-        )
-        .await;
+    let locks = scene.client_with(patient().safety_poll(3_600 * SECOND)).await;
     let semaphore = locks.semaphore("a", 3);
     let mut process = Child::start("semaphore::endings::child", "hold", &scene.server.url());
     process.read_until("held");

@@ -1,7 +1,7 @@
 //! Faults of the connection: a lost reply, a copy that runs late, a cut. curator#855: a semaphore that stopped granting under network
 //! stress. redisson#6302 and #3573 are about replies and leases of permits.
 
-use lockkeeper::{Error, LockConfig, RedissonSettings};
+use lockkeeper::{Error, LockConfig};
 use tokio::time::sleep;
 
 use super::{end, is_whole};
@@ -137,14 +137,13 @@ async fn a_copy_that_finds_its_permit_beside_too_many_others_is_granted() {
 #[tokio::test]
 async fn a_user_without_a_right_costs_no_permit_and_adds_none() {
     let scene = Scene::start();
-    let slack = RedissonSettings::default().clock_slack(100 * MS);
-    let locks = scene.client_with(patient().redisson(slack.clone())).await;
+    let locks = scene.client().await;
     let semaphore = locks.semaphore("a", 3);
     for right in ["incrby", "pttl", "pexpire"] {
         let rules = ["ACL", "SETUSER", "narrow", "reset", "on", ">secret", "~*", "&*", "+@all"];
         scene.server.run::<()>(&[&rules[..], &[&format!("-{right}")]].concat());
         let url = scene.server.url().replace("//", "//narrow:secret@");
-        let narrow = connect(url, patient().redisson(slack.clone())).await;
+        let narrow = connect(url, patient()).await;
         let theirs = narrow.semaphore("a", 3);
         let may_fail = |found: &Result<_, Error>| {
             assert!(right != "incrby" || matches!(found, Err(Error::Permission(_))), "{found:?}");

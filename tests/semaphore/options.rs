@@ -1,6 +1,6 @@
 //! The options of a lock, for permits: they are renewed, end at their longest hold, and stay for their shortest.
 
-use lockkeeper::{Error, LockOptions, RedissonSettings};
+use lockkeeper::{Error, LockOptions};
 use tokio::time::{Instant, sleep};
 
 use super::{end, is_whole};
@@ -11,9 +11,7 @@ use crate::support::{MS, SECOND, Scene, at_least, at_most, eventually, fixed, pa
 async fn the_watchdog_renews_permits_in_batches() {
     let scene = Scene::start();
     let lease = SECOND;
-    let locks = scene
-        .client_with(patient().watchdog_lease(lease).redisson(RedissonSettings::default().clock_slack(MS)))
-        .await;
+    let locks = scene.client_with(patient().watchdog_lease(lease)).await;
     let semaphore = locks.semaphore("a", 50);
     let mut permits = vec![semaphore.acquire_many(3).await.unwrap()];
     for _ in 0..40 {
@@ -39,7 +37,7 @@ async fn the_watchdog_renews_permits_in_batches() {
 #[tokio::test]
 async fn a_fixed_lease_is_lost_at_its_end_and_its_permit_comes_back() {
     let scene = Scene::start();
-    let locks = scene.client_with(patient().redisson(RedissonSettings::default().clock_slack(50 * MS))).await;
+    let locks = scene.client().await;
     let semaphore = locks.semaphore("a", 1);
     let permit = semaphore.clone().with(&fixed(500 * MS)).acquire().await.unwrap();
     permit.extend(SECOND).await.unwrap();

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt;
-use lockkeeper::{Error, LockConfigBuilder, LockGuard, PermitId, RedissonSettings, Semaphore};
+use lockkeeper::{Error, LockConfigBuilder, LockGuard, PermitId, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
@@ -166,9 +166,7 @@ async fn a_smaller_total_wakes_waiters() {
 #[tokio::test]
 async fn a_permit_that_nobody_renews_comes_back_when_its_lease_ends() {
     let scene = Scene::start();
-    let slack = 500 * MS;
-    let locks =
-        scene.client_with(without_polls().redisson(RedissonSettings::default().clock_slack(slack))).await;
+    let locks = scene.client_with(without_polls()).await;
     let semaphore = locks.semaphore("a", 2);
     let _held = semaphore.acquire().await.unwrap();
     let lease = SECOND;

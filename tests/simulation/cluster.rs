@@ -306,7 +306,7 @@ impl WorldCluster {
         if kind != FaultKind::FailOver {
             // It does not reach its replica any more, perhaps since a while.
             self.cluster.set_replicas(master, 0);
-            if world.plan.sync_timeout.is_some() {
+            if world.plan.waits_for_replica {
                 sleep(up_to(&mut more, time.max(2 * SECOND))).await;
             }
         }
@@ -382,7 +382,7 @@ impl WorldCluster {
                 && hold.first_granted_at.is_some_and(is_known)
                 && world.has_field(&hold.claim, &hold.owner)
         });
-        if world.plan.sync_timeout.is_some() { holds } else { Vec::new() }
+        if world.plan.waits_for_replica { holds } else { Vec::new() }
     }
 
     /// Rule v: the new master has these holds.

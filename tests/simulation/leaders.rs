@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fastrand::Rng;
-use lockkeeper::leader::{Candidate, Leader, LeaderWatch, Leadership, StepDown};
-use lockkeeper::{Error, LockClient, LockConfig, Process, Result};
+use lockkeeper::leader::{Candidate, CandidateHandle, Leader, LeaderWatch, Leadership};
+use lockkeeper::{Error, LockClient, LockConfig, LockOptions, Process, Result};
 use lockkeeper_memory::{Data, MemoryServer, Network};
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
@@ -118,7 +118,7 @@ struct Truth {
     standing: BTreeSet<usize>,
     /// Since when somebody could lead, and nobody does.
     nobody_since: Option<Duration>,
-    step_downs: BTreeMap<usize, StepDown>,
+    handles: BTreeMap<usize, CandidateHandle>,
     /// What the watch of each process returned last.
     seen: BTreeMap<usize, Option<String>>,
     /// Since when each process watches without a break.
@@ -243,12 +243,13 @@ impl World {
                 said = format!("{number} of {}: {count}", locks.id());
                 candidate = Candidate::new(&locks, NAME).announce(said.clone()).expect("it is short");
                 if let Some(most) = self.plan.max_term_of(number) {
-                    candidate = candidate.max_term(most).expect("it is long enough");
+                    let options = LockOptions::builder().max_hold(most).build();
+                    candidate = candidate.with(&options.expect("it is long enough"));
                 }
             }
             {
                 let mut truth = self.truth();
-                truth.step_downs.insert(number, candidate.step_down());
+                truth.handles.insert(number, candidate.handle());
                 truth.standing.insert(number);
                 truth.changes();
             }
@@ -395,7 +396,7 @@ impl World {
             } else {
                 Some(rng.usize(..self.plan.candidates))
             };
-            let Some(step_down) = asked.and_then(|asked| truth.step_downs.get(&asked).cloned()) else {
+            let Some(handle) = asked.and_then(|asked| truth.handles.get(&asked).cloned()) else {
                 continue;
             };
             truth.counts.asked += 1;
@@ -406,7 +407,7 @@ impl World {
                 term.asked_at.get_or_insert(now);
             }
             drop(truth);
-            step_down.ask();
+            handle.step_down();
         }
     }
 
@@ -559,7 +560,7 @@ fn run(plan: &Plan) -> (Counts, Vec<String>) {
             terms: Vec::new(),
             standing: BTreeSet::new(),
             nobody_since: None,
-            step_downs: BTreeMap::new(),
+            handles: BTreeMap::new(),
             seen: BTreeMap::new(),
             back: BTreeMap::new(),
             announced: BTreeMap::new(),

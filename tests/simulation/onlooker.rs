@@ -78,8 +78,9 @@ impl Onlooker {
                 oracle.is_unlisted(now, begun, &claim(name));
                 continue;
             };
-            oracle.inspected(now, begun, &claim(name), Some(&listed.info));
-            if (listed.kind == LockKind::ReadWrite) != (self.world.plan.kind == Kind::ReadWrite) {
+            oracle.inspected(now, begun, &claim(name), Some(listed));
+            let is_read_write = matches!(listed.kind, LockKind::Read | LockKind::Write);
+            if is_read_write != (self.world.plan.kind == Kind::ReadWrite) {
                 oracle.violate(now, "w", format!("{text} is listed as {:?}", listed.kind));
             }
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::locks::NAMES;
 use crate::plan::{MOST_PERMITS, MS};
 
-/// The setting `redisson.clock_slack`: a permit is removed so long after the end that the server has for it, and that end is so much
+/// What the clock of a Java client can be ahead: a permit is removed so long after the end that the server has for it, and that end is so much
 /// later than that of the lease.
 pub const SLACK_MS: u64 = 500;
 

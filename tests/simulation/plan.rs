@@ -157,8 +157,8 @@ pub struct Plan {
     pub deployment: Deployment,
     /// A command about several slots is refused: by a proxy in front of a cluster, or because the nodes know no flag for it.
     pub separates_slots: bool,
-    /// How long an acquire waits for a replica. `None`: it does not wait.
-    pub sync_timeout: Option<Duration>,
+    /// An acquire waits for a replica.
+    pub waits_for_replica: bool,
     pub processes: usize,
     pub workers: usize,
     pub names: usize,
@@ -232,8 +232,8 @@ impl Plan {
             Deployment::Sentinels => false,
         };
         let mut faults = with_changes(options.deployment, seed, mode, faults);
-        let sync_timeout = sync_timeout(options.deployment, seed);
-        if sync_timeout.is_some() && mode == Mode::Chaos {
+        let waits_for_replica = waits_for_replica(options.deployment, seed);
+        if waits_for_replica && mode == Mode::Chaos {
             faults.push(FaultKind::TakeOverOld);
         }
         Self {
@@ -243,7 +243,7 @@ impl Plan {
             servers: if options.deployment.can_switch() { 1 } else { servers },
             deployment: options.deployment,
             separates_slots,
-            sync_timeout,
+            waits_for_replica,
             processes: rng.usize(1..=3),
             workers: rng.usize(3..=7),
             names: rng.usize(1..=2).max(if separates_slots { 2 } else { 1 }),
@@ -324,7 +324,7 @@ impl Plan {
     }
 
     pub fn config(&self) -> LockConfigBuilder {
-        let config = LockConfig::builder()
+        LockConfig::builder()
             .watchdog_lease(self.lease)
             .safety_poll(self.safety_poll)
             .fair_allowance(self.fair_allowance)
@@ -332,11 +332,8 @@ impl Plan {
             .writer_turn(self.writer_turn)
             .command_timeout(self.command_timeout)
             .retry_timeout(self.retry_timeout)
-            .connections(self.connections);
-        match self.sync_timeout {
-            Some(time) => config.sync_replicas(1).sync_timeout(time),
-            None => config,
-        }
+            .connections(self.connections)
+            .sync_replicas(self.waits_for_replica.into())
     }
 
     /// How long after a fault its effects may last.
@@ -404,10 +401,9 @@ fn rare_polls(seed: u64, options: &Options, drawn: Duration) -> Duration {
 }
 
 /// In some worlds from [`FIRST`] on, a replica must have each hold.
-fn sync_timeout(deployment: Deployment, seed: u64) -> Option<Duration> {
+fn waits_for_replica(deployment: Deployment, seed: u64) -> bool {
     let mut rng = Rng::with_seed(seed.wrapping_mul(919) ^ 0xacc5);
-    let waits = deployment.can_switch() && seed >= FIRST && rng.u32(..4) == 0;
-    waits.then(|| one(&mut rng, &[50, 200, 1_000]) * MS)
+    deployment.can_switch() && seed >= FIRST && rng.u32(..4) == 0
 }
 
 /// In place of some faults, slots move and masters are replaced.

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use futures_util::future::join;
-use lockkeeper::{LockClient, ServerInfo};
+use lockkeeper::LockClient;
 
 use crate::args::{Connection, Doctor, Examined};
 use crate::connect::Settings;
@@ -46,16 +46,16 @@ async fn examine(
 ) -> Result<(), Failure> {
     report.add(Finding::ok("connection", "the server answers, and accepts this user"))?;
     report.add(Finding::ok("scripts", "the server can run the scripts of the locks"))?;
-    let servers = servers(locks, &settings.kind, report).await?;
+    let masters = servers(locks, &settings.kind, report).await?;
     let name = format!("{}{}", options.name, locks.id());
-    let names: Vec<String> = match servers.len() {
+    let names: Vec<String> = match masters {
         0 | 1 => vec![name.clone()],
-        masters => (0..masters * NAMES_FOR_EACH).map(|index| format!("{name}-{index}")).collect(),
+        _ => (0..masters * NAMES_FOR_EACH).map(|index| format!("{name}-{index}")).collect(),
     };
     let mut examined = Vec::new();
     for kind in kinds(&options.kind) {
         let rights = rights::examine(locks, kind, &names).await;
-        report.add(rights.own(&format!("{}{}", settings.name_prefix()?, options.name)))?;
+        report.add(rights.own(&format!("{}{}", settings.locks().name_prefix(), options.name)))?;
         examined.push(rights);
     }
     report.add(others(settings, &examined, names.len()).await?)?;
@@ -66,7 +66,7 @@ async fn examine(
     match clocks {
         Ok(findings) => report.add_all(findings),
         // Reported as missing facts.
-        Err(_) if servers.is_empty() => Ok(()),
+        Err(_) if masters == 0 => Ok(()),
         Err(error) => report.add(Finding::unknown("clock", error.to_string(), "run this again")),
     }
 }
@@ -83,23 +83,23 @@ async fn others(settings: &Settings, own: &[rights::Examined], count: usize) -> 
     Ok(finding)
 }
 
-/// Returns the masters. None: this user may not ask them, and that is reported.
-async fn servers(locks: &LockClient, kind: &str, report: &mut Report) -> Result<Vec<ServerInfo>, Failure> {
+/// Returns how many masters there are. None: this user may not ask them, and that is reported.
+async fn servers(locks: &LockClient, kind: &str, report: &mut Report) -> Result<usize, Failure> {
     let servers = match locks.servers().await {
         Ok(servers) => servers,
         Err(error) => {
             let text = format!("memory, persistence, replicas and clock were not examined: {error}");
             report.add(Finding::unknown("facts", text, "grant this user `+info`"))?;
-            return Ok(Vec::new());
+            return Ok(0);
         }
     };
     report.add(replicas::deployment(kind, servers.len()))?;
-    for server in &servers {
-        let facts = Facts(&server.facts);
+    for (address, facts) in &servers {
+        let facts = Facts(facts);
         let findings = server::server(facts).into_iter().chain([replicas::replicas(kind, facts)]);
-        report.add_all(findings.map(|finding| finding.at(&server.address)))?;
+        report.add_all(findings.map(|finding| finding.at(address)))?;
     }
-    Ok(servers)
+    Ok(servers.len())
 }
 
 /// Returns how long a round trip takes.
@@ -111,7 +111,7 @@ async fn round_trip(
 ) -> Result<Duration, Failure> {
     match times::round_trips(locks, name).await {
         Ok(times) => {
-            report.add(times::judge_round_trips(&times, settings.duration("command_timeout")?))?;
+            report.add(times::judge_round_trips(&times, settings.locks().command_timeout()))?;
             Ok(times::percentile(&times, 50))
         }
         Err(error) => {

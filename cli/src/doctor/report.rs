@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use super::finding::{Finding, Level};
 use crate::exit::{Failure, print, print_json};
-use crate::row::visible;
+use crate::text::visible;
 
 /// People see each finding at once, because some checks take a second. JSON is one array at the end.
 pub(super) struct Report {

@@ -1,8 +1,9 @@
 //! How long a round trip takes, and how fast the server's clock runs.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use lockkeeper::{LockClient, Result, ServerInfo};
+use lockkeeper::{LockClient, Result};
 use tokio::time::{Instant, sleep};
 
 use super::finding::Finding;
@@ -102,12 +103,9 @@ async fn sights(locks: &LockClient) -> Result<Sights> {
         let answered = Instant::now();
         let took = answered - asked;
         if best.as_ref().is_none_or(|(least, _)| took < *least) {
-            let sight = |server: ServerInfo| {
-                let shown = server.fact("server_time_usec").and_then(|shown| shown.parse().ok());
-                (
-                    server.address,
-                    shown.map(|shown| Sight { asked, answered, shown: Duration::from_micros(shown) }),
-                )
+            let sight = |(address, facts): (String, BTreeMap<String, String>)| {
+                let shown = facts.get("server_time_usec").and_then(|shown| shown.parse().ok());
+                (address, shown.map(|shown| Sight { asked, answered, shown: Duration::from_micros(shown) }))
             };
             best = Some((took, servers.into_iter().map(sight).collect()));
         }

@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::row::{Holder, Row};
+use lockkeeper::LockInfo;
+
+use crate::text::{holds, waiters, who};
 
 /// Locks by their names.
-pub(super) type Rows = BTreeMap<String, Row>;
+pub(super) type Rows = BTreeMap<String, LockInfo>;
 
 #[derive(Debug)]
 pub(super) struct Change<'a> {
@@ -15,7 +17,7 @@ pub(super) struct Change<'a> {
     /// What people read. Nothing in it can move the cursor.
     pub(super) text: String,
     /// The lock now. `None`: it is free.
-    pub(super) lock: Option<&'a Row>,
+    pub(super) lock: Option<&'a LockInfo>,
 }
 
 /// Returns what has changed, sorted by name.
@@ -33,81 +35,76 @@ pub(super) fn changes<'a>(before: &'a Rows, now: &'a Rows) -> Vec<Change<'a>> {
     names.into_iter().flat_map(of_one).collect()
 }
 
-fn begun(now: &Row) -> Vec<(&'static str, String)> {
+fn begun(now: &LockInfo) -> Vec<(&'static str, String)> {
     let mut text = format!("is held by {} ({})", owners(now), now.kind);
     if waits(now) {
-        text += &format!(", waiters: {}", now.waiters());
+        text += &format!(", waiters: {}", waiters(now));
     }
-    if now.expires_in_ms.is_none() {
+    if now.remaining_lease.duration().is_none() {
         text += ", never ends: its key has no expiry";
     }
     vec![("held", text)]
 }
 
-fn between(before: &Row, now: &Row) -> Vec<(&'static str, String)> {
+fn between(before: &LockInfo, now: &LockInfo) -> Vec<(&'static str, String)> {
     let mut all = Vec::new();
     if ids(before) != ids(now) {
         let text = format!("is held by {} ({}), was held by {}", owners(now), now.kind, owners(before));
         all.push(("holders", text));
-    } else if before.holds() != now.holds() {
-        all.push(("holds", format!("holds {} → {}", before.holds(), now.holds())));
+    } else if holds(before) != holds(now) {
+        all.push(("holds", format!("holds {} → {}", holds(before), holds(now))));
     }
-    let totals = |row: &Row| row.permits.map(|permits| permits.total);
+    let totals = |row: &LockInfo| row.permits;
     if let (Some(before), Some(now)) = (totals(before), totals(now))
         && before != now
     {
         all.push(("permits", format!("permits {before} → {now}")));
     }
-    match (before.expires_in_ms, now.expires_in_ms) {
+    match (before.remaining_lease.duration(), now.remaining_lease.duration()) {
         (Some(_), None) => all.push(("expiry", "never ends: its key has no expiry".to_owned())),
         (None, Some(_)) => all.push(("expiry", "has an expiry again".to_owned())),
         _ => {}
     }
-    if before.waiters() != now.waiters() {
-        all.push(("waiters", format!("waiters {} → {}", before.waiters(), now.waiters())));
+    if waiters(before) != waiters(now) {
+        all.push(("waiters", format!("waiters {} → {}", waiters(before), waiters(now))));
     }
     all
 }
 
-fn waits(row: &Row) -> bool {
-    row.queued + row.listeners > 0
+fn waits(row: &LockInfo) -> bool {
+    row.queued.unwrap_or_default() + row.listeners.unwrap_or_default() > 0
 }
 
-fn ids(row: &Row) -> Vec<&str> {
+fn ids(row: &LockInfo) -> Vec<&str> {
     row.holders.iter().map(|holder| &*holder.owner).collect()
 }
 
-fn owners(row: &Row) -> String {
-    row.holders.iter().map(Holder::who).collect::<Vec<_>>().join(", ")
+fn owners(row: &LockInfo) -> String {
+    row.holders.iter().map(who).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::time::Duration;
 
-    fn row(holders: &[(&str, u64)], clients: u64) -> Row {
-        let holders = holders.iter().map(|(owner, holds)| Holder {
-            owner: (*owner).to_owned(),
-            client: None,
-            holds: *holds,
-            expires_in_ms: Some(1),
-            identity: None,
-            is_connected: None,
-            held_for_ms: None,
-        });
-        Row {
-            name: "lock".to_owned(),
-            kind: "rlock",
-            holders: holders.collect(),
-            permits: None,
-            expires_in_ms: Some(1),
-            queued: 0,
-            listeners: clients,
-        }
+    use lockkeeper::RemainingLease;
+
+    use super::*;
+    use crate::text::tests::lock;
+
+    fn row(holders: &[(&str, u64)], clients: u64) -> LockInfo {
+        let mut lock = lock("lock", holders, 1);
+        lock.listeners = Some(clients);
+        lock
     }
 
-    fn told(before: Option<Row>, now: Option<Row>) -> Vec<String> {
-        let rows = |row: Option<Row>| row.into_iter().map(|row| (row.name.clone(), row)).collect();
+    fn endless(mut lock: LockInfo) -> LockInfo {
+        lock.remaining_lease = RemainingLease::Endless;
+        lock
+    }
+
+    fn told(before: Option<LockInfo>, now: Option<LockInfo>) -> Vec<String> {
+        let rows = |row: Option<LockInfo>| row.into_iter().map(|row| (row.name.clone(), row)).collect();
         let (before, now): (Rows, Rows) = (rows(before), rows(now));
         changes(&before, &now).iter().map(|change| format!("{}: {}", change.what, change.text)).collect()
     }
@@ -126,10 +123,9 @@ mod tests {
         let mut known = held();
         known.holders[0].identity = Some("report@worker-3:4711".to_owned());
         assert_eq!(told(None, Some(known)), ["held: is held by report@worker-3:4711 (a:1) (rlock)"]);
-        let endless = || Row { expires_in_ms: None, ..held() };
-        assert_eq!(told(Some(held()), Some(endless())), ["expiry: never ends: its key has no expiry"]);
+        assert_eq!(told(Some(held()), Some(endless(held()))), ["expiry: never ends: its key has no expiry"]);
         assert_eq!(
-            told(None, Some(Row { listeners: 1, ..endless() })),
+            told(None, Some(endless(row(&[("a:1", 1)], 1)))),
             ["held: is held by a:1 (rlock), waiters: 1 client, never ends: its key has no expiry"]
         );
     }
@@ -137,7 +133,8 @@ mod tests {
     /// Leases run down and are renewed all the time.
     #[test]
     fn the_time_that_is_left_is_no_change() {
-        let later = Row { expires_in_ms: Some(7), ..row(&[("a:1", 1)], 0) };
+        let mut later = row(&[("a:1", 1)], 0);
+        later.remaining_lease = RemainingLease::For(Duration::from_millis(7));
         assert_eq!(told(Some(row(&[("a:1", 1)], 0)), Some(later)), [""; 0]);
     }
 }

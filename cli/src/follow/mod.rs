@@ -7,14 +7,14 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use futures_util::future::{Either, select, try_join_all};
-use lockkeeper::LockClient;
+use lockkeeper::{LockClient, LockInfo};
 use serde::Serialize;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::args::{Connection, Watch};
 use crate::connect::Settings;
 use crate::exit::{Failure, print, print_json, tell, to_list};
-use crate::row::{Row, visible};
+use crate::text::visible;
 use changes::{Change, Rows, changes};
 
 /// A change, as JSON has it.
@@ -25,7 +25,7 @@ struct Event<'a> {
     name: &'a str,
     change: &'static str,
     /// `null`: the lock is free.
-    lock: Option<&'a Row>,
+    lock: Option<&'a LockInfo>,
 }
 
 /// Follows locks until Ctrl-C.
@@ -85,7 +85,7 @@ async fn follow(locks: &LockClient, options: &Watch) -> Result<ExitCode, Failure
 async fn look(locks: &LockClient, patterns: &[String]) -> lockkeeper::Result<(Rows, BTreeSet<String>)> {
     let (mut rows, mut skipped) = (Rows::new(), BTreeSet::new());
     for all in try_join_all(patterns.iter().map(|pattern| locks.list(pattern))).await? {
-        rows.extend(all.locks.into_iter().map(|lock| (lock.name.clone(), Row::from(lock))));
+        rows.extend(all.locks.into_iter().map(|lock| (lock.name.clone(), lock)));
         skipped.extend(all.skipped);
     }
     Ok((rows, skipped))

@@ -64,7 +64,8 @@ pub(super) async fn waits_for_itself(locks: &LockClient, run: &Run) -> Result<bo
         return Ok(false);
     }
     let Some(info) = locks.inspect(&run.name).await? else { return Ok(false) };
-    let excludes = |owner: &str| run.kind != Kind::Read || !info.is_read_write || owner.ends_with(":write");
+    let is_shared = matches!(info.kind, lockkeeper::LockKind::Read | lockkeeper::LockKind::Write);
+    let excludes = |owner: &str| run.kind != Kind::Read || !is_shared || owner.ends_with(":write");
     let is_around = |owner: &str| around.split(' ').any(|one| one == owner);
     Ok(info.holders.iter().any(|holder| is_around(&holder.owner) && excludes(&holder.owner)))
 }

@@ -55,7 +55,7 @@ struct Keeper {
 impl Keeper {
     async fn keep(&mut self, connection: &Connection, run: &Run) -> Result<(), Failure> {
         let settings = Settings::read(connection)?;
-        let times = Times::of(run, settings.watchdog_lease()?)?;
+        let times = Times::of(run, settings.locks().watchdog_lease())?;
         let mut record = run.record.as_deref().map(Record::open).transpose()?;
         // As an acquire does: until its time is up, and otherwise for `retry_timeout`.
         let settings = settings.with_start_timeout(run.wait)?;

@@ -5,22 +5,9 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 
-use lockkeeper::{LockClient, RecentWait, WaitOutcome};
-use serde::Serialize;
+use lockkeeper::LockClient;
 
 use crate::exit::Failure;
-
-/// A wait, as JSON has it.
-#[derive(Serialize)]
-struct Wait {
-    lock: String,
-    /// UTC.
-    from: String,
-    to: String,
-    /// `granted`, `timed_out` or `given_up`.
-    outcome: &'static str,
-    holders_seen: Vec<String>,
-}
 
 /// Where the waits are added.
 pub(super) struct Record(File);
@@ -40,22 +27,9 @@ impl Record {
     /// Adds the waits of the client, in one write, because other processes can add to the same file. A fault is ignored: the lock matters
     /// more than the record.
     pub(super) fn add(&mut self, locks: &LockClient) {
-        let lines = locks.recent_waits().into_iter().map(Wait::from);
+        let lines = locks.recent_waits().into_iter();
         let lines: String =
             lines.filter_map(|wait| Some(serde_json::to_string(&wait).ok()? + "\n")).collect();
         let _ = self.0.write_all(lines.as_bytes());
-    }
-}
-
-impl From<RecentWait> for Wait {
-    fn from(wait: RecentWait) -> Self {
-        let utc = |time| humantime::format_rfc3339_millis(time).to_string();
-        let outcome = match wait.outcome {
-            WaitOutcome::Granted => "granted",
-            WaitOutcome::TimedOut => "timed_out",
-            _ => "given_up",
-        };
-        let RecentWait { lock, from, to, holders_seen, .. } = wait;
-        Self { lock, from: utc(from), to: utc(to), outcome, holders_seen }
     }
 }

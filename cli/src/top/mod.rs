@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join, try_join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use lockkeeper::{Error, LockClient};
+use lockkeeper::{Error, LockClient, LockInfo};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
@@ -21,11 +21,11 @@ use crate::connect::Settings;
 use crate::exit::{Failure, to_list};
 use crate::look;
 use crate::ls::ls;
-use crate::row::{Holder, Row, expires_in_ms, visible};
 use crate::table::Output;
+use crate::text::visible;
 use crate::why::explain;
 use screen::Screen;
-use state::{Action, Event, Look, State};
+use state::{Action, Event, State};
 
 /// How often the user sees that time passes, at least.
 const TICK: Duration = Duration::from_secs(1);
@@ -108,13 +108,13 @@ fn draw(screen: &mut Screen, state: &mut State, has_colours: bool) -> io::Result
 }
 
 /// Pauses so many times as long as the server took for each part. A server that was away took no time.
-async fn list(locks: &LockClient, pattern: &str, pause: u32) -> lockkeeper::Result<Vec<Row>> {
+async fn list(locks: &LockClient, pattern: &str, pause: u32) -> lockkeeper::Result<Vec<LockInfo>> {
     let (mut parts, mut rows) = (locks.list_parts(pattern), Vec::new());
     loop {
         let asked = Instant::now();
         let Some(part) = parts.next().await? else { return Ok(rows) };
         let took = asked.elapsed().min(LONGEST);
-        rows.extend(part.locks.into_iter().map(Row::from));
+        rows.extend(part.locks);
         sleep(took * pause).await;
     }
 }
@@ -135,9 +135,7 @@ async fn look(locks: &LockClient, names: Vec<String>) -> Event {
             Err(Error::WrongKind { .. }) => None,
             info => info?,
         };
-        let holders = info.iter().flat_map(|info| &info.holders).map(Holder::from).collect();
-        let left = info.and_then(|info| expires_in_ms(info.remaining_lease));
-        lockkeeper::Result::Ok(Look { name, holders, expires_in_ms: left })
+        lockkeeper::Result::Ok((name, info))
     };
     let looks = try_join_all(names.into_iter().map(look)).await;
     Event::Looked(looks.map_err(|error: Error| error.to_string()))
@@ -165,7 +163,7 @@ async fn release(locks: &LockClient, name: String, owners: Vec<String>) -> Event
         if !info.holders.iter().map(|holder| &holder.owner).eq(&owners) {
             return Ok("nothing was released: others hold it by now");
         }
-        locks.force_unlock(&name, &info).await.map(look::outcome)
+        locks.force_unlock(&info).await.map(look::outcome)
     };
     Event::Released(match released.await {
         Ok(outcome) => format!("{name}: {outcome}"),

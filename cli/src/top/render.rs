@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lockkeeper::Holder;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -9,8 +10,8 @@ use ratatui::text::{Line, Text};
 use ratatui::widgets::{Block, Paragraph, Row, Table, TableState, Wrap};
 
 use super::state::{Column, Lock, State, View};
-use crate::row::{Holder, visible};
 use crate::table::shorten;
+use crate::text::{process, visible, waiters};
 
 /// The columns, and their widths. The names and the holders share what is left.
 const COLUMNS: [(Column, &str, u16); 6] = [
@@ -125,17 +126,17 @@ fn row(lock: &Lock, now: Duration, widths: [u16; 6], has_colours: bool) -> Row<'
     let at_least = if lock.is_older { "≥" } else { "" };
     let row = Row::new([
         shorten(&visible(&lock.row.name), name),
-        lock.row.kind.to_owned(),
+        lock.row.kind.to_string(),
         shorten(&owners(lock), holder),
         format!("{at_least}{}", time(lock.held(now))),
         lease(lock),
-        lock.row.waiters(),
+        waiters(&lock.row),
     ]);
-    let colour = match lock.row.expires_in_ms {
+    let colour = match lock.row.remaining_lease.duration() {
         _ if !has_colours => return row,
         None => Color::Red,
         // It is renewed before a third of the lease is left.
-        Some(left) if left < lock.longest_ms / 2 => Color::Yellow,
+        Some(left) if left < lock.longest / 2 => Color::Yellow,
         Some(_) => return row,
     };
     row.style(Style::new().fg(colour))
@@ -150,19 +151,15 @@ fn owners(lock: &Lock) -> String {
 
 /// The process, if it is known.
 fn name(holder: &Holder) -> String {
-    visible(holder.process().unwrap_or(&holder.owner)).into_owned()
+    visible(process(holder).unwrap_or(&holder.owner)).into_owned()
 }
 
 fn lease(lock: &Lock) -> String {
-    let Some(left) = lock.row.expires_in_ms else { return "never ends".to_owned() };
-    let full = left.saturating_mul(BAR.into()).div_ceil(lock.longest_ms.max(1)).min(BAR.into());
+    let Some(left) = lock.row.remaining_lease.duration() else { return lock.row.remaining_lease.to_string() };
+    let (ms, longest) = (left.as_millis(), lock.longest.as_millis());
+    let full = ms.saturating_mul(BAR.into()).div_ceil(longest.max(1)).min(BAR.into());
     let full = usize::try_from(full).unwrap_or_default();
-    format!(
-        "{}{} {}",
-        "█".repeat(full),
-        "░".repeat(usize::from(BAR) - full),
-        time(Duration::from_millis(left))
-    )
+    format!("{}{} {}", "█".repeat(full), "░".repeat(usize::from(BAR) - full), time(left))
 }
 
 /// In at most seven characters.
@@ -180,6 +177,7 @@ fn time(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use lockkeeper::{LockKind, RemainingLease};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
@@ -195,16 +193,18 @@ mod tests {
         let mut old = row("lock:report", &owner(1), 30_000);
         old.holders[0].identity = Some("report@worker-3:4711".to_owned());
         state.update(listed(vec![old.clone()]), Duration::ZERO);
-        let queue = crate::row::Row { kind: "fair", queued: 12, ..row("lock:jobs", &owner(7), 27_400) };
+        let mut queue = row("lock:jobs", &owner(7), 27_400);
+        (queue.kind, queue.queued) = (LockKind::Fair, Some(12));
         let mut readers = row("lock:cache:prices-of-all-articles-in-all-countries", &owner(3), 11_000);
         readers.holders.extend(row("", &owner(4), 1).holders);
-        readers.kind = "read";
-        let endless =
-            crate::row::Row { expires_in_ms: None, listeners: 1, ..row("lock:forgotten", &owner(77), 0) };
+        readers.kind = LockKind::Read;
+        let mut endless = row("lock:forgotten", &owner(77), 0);
+        (endless.remaining_lease, endless.listeners) = (RemainingLease::Endless, Some(1));
         let second = Duration::from_secs(1);
         let rows = |old| vec![old, queue.clone(), readers.clone(), endless.clone()];
         state.update(listed(rows(old.clone())), 80 * second);
-        state.update(listed(rows(crate::row::Row { expires_in_ms: Some(9_500), ..old })), 125 * second);
+        old.remaining_lease = RemainingLease::For(Duration::from_millis(9_500));
+        state.update(listed(rows(old)), 125 * second);
         state
     }
 

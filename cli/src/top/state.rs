@@ -4,7 +4,9 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::row::{Holder, Row};
+use lockkeeper::{Holder, LockInfo};
+
+use crate::text::{process, who};
 
 /// After this time without an answer, the user is told.
 const SILENCE: Duration = Duration::from_secs(3);
@@ -30,9 +32,9 @@ pub(super) enum Key {
 pub(super) enum Event {
     Key(Key),
     /// The locks as the server listed them, and how long that took; or why it did not.
-    Listed(Result<(Vec<Row>, Duration), String>),
-    /// What the server told of some of them meanwhile.
-    Looked(Result<Vec<Look>, String>),
+    Listed(Result<(Vec<LockInfo>, Duration), String>),
+    /// What the server told of these of them meanwhile. `None`: it is free.
+    Looked(Result<Vec<(String, Option<LockInfo>)>, String>),
     /// What `show` prints for a lock.
     Shown {
         name: String,
@@ -42,15 +44,6 @@ pub(super) enum Event {
     Released(String),
     /// Time has passed.
     Tick,
-}
-
-/// What the server told of one lock.
-#[derive(Clone, Debug)]
-pub(super) struct Look {
-    pub(super) name: String,
-    /// Nobody: it is free.
-    pub(super) holders: Vec<Holder>,
-    pub(super) expires_in_ms: Option<u64>,
 }
 
 /// What the event asks for.
@@ -99,25 +92,25 @@ impl Column {
 /// A lock, and what was seen of it before.
 #[derive(Clone, Debug)]
 pub(super) struct Lock {
-    pub(super) row: Row,
+    pub(super) row: LockInfo,
     /// When these holders were first seen, or their record.
     since: Duration,
     /// For how long they had held it then, as their clients recorded.
     before: Duration,
     /// They were there at the first look, and there is no record: perhaps they have held it for longer.
     pub(super) is_older: bool,
-    /// The longest lease that was seen, in milliseconds: the full bar.
-    pub(super) longest_ms: u64,
+    /// The longest lease that was seen: the full bar.
+    pub(super) longest: Duration,
 }
 
 impl Lock {
-    fn new(row: Row, now: Duration, is_first: bool) -> Self {
-        let recorded = row.holders.iter().filter_map(|holder| holder.held_for_ms).max();
+    fn new(row: LockInfo, now: Duration, is_first: bool) -> Self {
+        let recorded = row.holders.iter().filter_map(|holder| holder.held_for).max();
         Self {
-            longest_ms: row.expires_in_ms.unwrap_or_default(),
+            longest: row.remaining_lease.duration().unwrap_or_default(),
             row,
             since: now,
-            before: Duration::from_millis(recorded.unwrap_or_default()),
+            before: recorded.unwrap_or_default(),
             is_older: is_first && recorded.is_none(),
         }
     }
@@ -127,7 +120,7 @@ impl Lock {
     }
 
     pub(super) fn waiters(&self) -> u64 {
-        self.row.queued + self.row.listeners
+        self.row.queued.unwrap_or_default() + self.row.listeners.unwrap_or_default()
     }
 
     pub(super) fn owners(&self) -> Vec<String> {
@@ -135,15 +128,16 @@ impl Lock {
     }
 
     /// The same lock later.
-    fn becomes(self, row: Row, now: Duration) -> Self {
-        let owners = |row: &Row| row.holders.iter().map(|holder| holder.owner.clone()).collect::<Vec<_>>();
+    fn becomes(self, row: LockInfo, now: Duration) -> Self {
+        let owners =
+            |row: &LockInfo| row.holders.iter().map(|holder| holder.owner.clone()).collect::<Vec<_>>();
         let new = Self::new(row, now, self.is_older);
         if owners(&self.row) != owners(&new.row) {
             return Self { is_older: false, ..new };
         }
-        let longest_ms = self.longest_ms.max(new.longest_ms);
+        let longest = self.longest.max(new.longest);
         let is_recorded = self.is_older && !new.is_older;
-        if is_recorded { Self { longest_ms, ..new } } else { Self { row: new.row, longest_ms, ..self } }
+        if is_recorded { Self { longest, ..new } } else { Self { row: new.row, longest, ..self } }
     }
 
     fn first_owner(&self) -> Option<&str> {
@@ -152,8 +146,8 @@ impl Lock {
 
     fn contains(&self, text: &str) -> bool {
         let has = |word: &str| word.to_lowercase().contains(text);
-        let has_holder = |holder: &Holder| has(&holder.owner) || holder.process().is_some_and(has);
-        has(&self.row.name) || has(self.row.kind) || self.row.holders.iter().any(has_holder)
+        let has_holder = |holder: &Holder| has(&holder.owner) || process(holder).is_some_and(has);
+        has(&self.row.name) || has(&self.row.kind.to_string()) || self.row.holders.iter().any(has_holder)
     }
 }
 
@@ -270,7 +264,7 @@ impl State {
     /// A holder, with its process if that is known. `None`: it does not hold this lock any more.
     pub(super) fn who(&self, name: &str, owner: &str) -> Option<String> {
         let lock = self.locks.iter().find(|lock| lock.row.name == name)?;
-        Some(lock.row.holders.iter().find(|holder| holder.owner == owner)?.who())
+        lock.row.holders.iter().find(|holder| holder.owner == owner).map(who)
     }
 
     /// Why the server does not answer. `None`: it does.
@@ -283,12 +277,12 @@ impl State {
         Some(format!("no answer for {} s: {cause}", silence.as_secs()))
     }
 
-    fn learn(&mut self, rows: Vec<Row>) {
+    fn learn(&mut self, rows: Vec<LockInfo>) {
         let is_first = self.answered.is_none();
         let mut before: HashMap<String, Lock> =
             self.locks.drain(..).map(|lock| (lock.row.name.clone(), lock)).collect();
         let now = self.now;
-        let learn = |row: Row| match before.remove(&row.name) {
+        let learn = |row: LockInfo| match before.remove(&row.name) {
             Some(before) => before.becomes(row, now),
             None => Lock::new(row, now, is_first),
         };
@@ -296,15 +290,15 @@ impl State {
         self.has_answered();
     }
 
-    fn correct(&mut self, looks: Vec<Look>) {
-        let mut looks: HashMap<String, Look> =
-            looks.into_iter().map(|look| (look.name.clone(), look)).collect();
+    fn correct(&mut self, looks: Vec<(String, Option<LockInfo>)>) {
+        let mut looks: HashMap<String, Option<LockInfo>> = looks.into_iter().collect();
         let now = self.now;
         let correct = |lock: Lock| match looks.remove(&lock.row.name) {
             None => Some(lock),
-            Some(look) if look.holders.is_empty() => None,
-            Some(Look { holders, expires_in_ms, .. }) => {
-                let row = Row { holders, expires_in_ms, ..lock.row.clone() };
+            Some(look) => {
+                let look = look.filter(|look| !look.holders.is_empty())?;
+                let mut row = lock.row.clone();
+                (row.holders, row.remaining_lease) = (look.holders, look.remaining_lease);
                 Some(lock.becomes(row, now))
             }
         };
@@ -431,15 +425,12 @@ impl State {
 fn compare(a: &Lock, b: &Lock, column: Column) -> Ordering {
     match column {
         Column::Name => a.row.name.cmp(&b.row.name),
-        Column::Kind => a.row.kind.cmp(b.row.kind),
+        Column::Kind => a.row.kind.to_string().cmp(&b.row.kind.to_string()),
         Column::Holder => a.first_owner().cmp(&b.first_owner()),
         // One that is older than the first look comes last.
         Column::Held => (a.is_older, a.before + b.since).cmp(&(b.is_older, b.before + a.since)),
         // Without an expiry, it never ends.
-        Column::Lease => {
-            let left = |lock: &Lock| lock.row.expires_in_ms.unwrap_or(u64::MAX);
-            left(a).cmp(&left(b))
-        }
+        Column::Lease => a.row.remaining_lease.cmp(&b.row.remaining_lease),
         Column::Waiters => a.waiters().cmp(&b.waiters()),
     }
 }
@@ -450,28 +441,11 @@ pub(super) mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    pub(in crate::top) fn row(name: &str, owner: &str, left_ms: u64) -> Row {
-        let holders = vec![Holder {
-            owner: owner.to_owned(),
-            client: None,
-            holds: 1,
-            expires_in_ms: Some(left_ms),
-            identity: None,
-            is_connected: None,
-            held_for_ms: None,
-        }];
-        Row {
-            name: name.to_owned(),
-            kind: "rlock",
-            holders,
-            permits: None,
-            expires_in_ms: Some(left_ms),
-            queued: 0,
-            listeners: 0,
-        }
+    pub(in crate::top) fn row(name: &str, owner: &str, left_ms: u64) -> LockInfo {
+        crate::text::tests::lock(name, &[(owner, 1)], left_ms)
     }
 
-    pub(in crate::top) fn listed(rows: Vec<Row>) -> Event {
+    pub(in crate::top) fn listed(rows: Vec<LockInfo>) -> Event {
         Event::Listed(Ok((rows, Duration::ZERO)))
     }
 
@@ -479,7 +453,8 @@ pub(super) mod tests {
     fn three(lines: usize) -> State {
         let mut state = State::new();
         state.fit(lines);
-        let b = Row { queued: 4, ..row("b", "2", 20_000) };
+        let mut b = row("b", "2", 20_000);
+        b.queued = Some(4);
         assert_eq!(state.update(listed(vec![row("c", "1", 9_000), row("a", "3", 30_000), b]), SECOND), None);
         state
     }
@@ -560,9 +535,9 @@ pub(super) mod tests {
         state.update(listed(rows()), 5 * SECOND);
         state.update(listed(rows()), 7 * SECOND);
         assert_eq!(held(&state), [(6, true), (2, false), (2, false)]);
-        assert_eq!(state.window().0.next().map(|lock| lock.longest_ms), Some(30_000));
+        assert_eq!(state.window().0.next().map(|lock| lock.longest), Some(30 * SECOND));
         let mut recorded = rows();
-        recorded[0].holders[0].held_for_ms = Some(60_000);
+        recorded[0].holders[0].held_for = Some(60 * SECOND);
         state.update(listed(recorded), 8 * SECOND);
         state.update(listed(rows()), 9 * SECOND);
         assert_eq!(held(&state), [(61, false), (4, false), (4, false)]);
@@ -573,13 +548,15 @@ pub(super) mod tests {
     #[test]
     fn a_look_corrects_the_locks_on_the_screen_and_removes_free_ones() {
         let mut state = three(9);
-        let look = |name: &str, holders| Look { name: name.to_owned(), holders, expires_in_ms: Some(7) };
-        let other = row("a", "8", 7).holders;
-        state.update(Event::Looked(Ok(vec![look("a", other), look("c", Vec::new())])), 3 * SECOND);
+        let looks = vec![("a".to_owned(), Some(row("a", "8", 7))), ("c".to_owned(), None)];
+        state.update(Event::Looked(Ok(looks)), 3 * SECOND);
         assert_eq!(names(&state), "ab");
         let (mut locks, _) = state.window();
         let lock = locks.next().expect("a lock");
-        assert_eq!((lock.owners(), lock.row.expires_in_ms), (vec!["8".to_owned()], Some(7)));
+        assert_eq!(
+            (lock.owners(), lock.row.remaining_lease),
+            (vec!["8".to_owned()], row("a", "8", 7).remaining_lease)
+        );
     }
 
     #[test]

@@ -17,7 +17,7 @@ async fn changes_are_printed_as_they_happen() {
     let outer = lock.lock().await.expect("the lock");
     // All clients are of this process.
     let process = locks.inspect("lock:a").await.expect("an answer").expect("it is held");
-    let process = process.holders[0].identity.name().expect("it is connected").to_owned();
+    let process = process.holders[0].identity.clone().expect("it is connected");
     let named = |id: &str| format!("{process} ({id})");
     let hidden = locks.rlock("other").lock().await.expect("the lock");
     let watch = watch(&server.url(), &["lock:*", "job:?"]);

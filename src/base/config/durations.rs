@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::base::config::text::Text;
-use crate::base::config::{LockConfig, LockConfigBuilder, redisson};
+use crate::base::config::{LockConfig, LockConfigBuilder};
 use crate::base::error::ConfigError;
 
 pub(super) const MS: Duration = Duration::from_millis(1);
@@ -51,7 +51,13 @@ macro_rules! durations {
 
         impl LockConfig {
             $(
-                pub(crate) const fn $field(&self) -> Duration {
+                #[doc = concat!("Returns the setting [`", stringify!($field), "`](LockConfigBuilder::", stringify!($field), ").")]
+                ///
+                /// ```
+                /// # use lockkeeper::LockConfig;
+                #[doc = concat!("let time = LockConfig::default().", stringify!($field), "();")]
+                /// ```
+                pub const fn $field(&self) -> Duration {
                     self.0.durations.$field
                 }
             )*
@@ -67,7 +73,7 @@ macro_rules! durations {
             name_prefix: Option<Text>,
             identity: Option<Text>,
             diagnosis: Option<Text>,
-            redisson: redisson::Fields,
+            sharded_messages: Option<Text>,
         }
 
         impl From<LockConfig> for Fields {
@@ -80,7 +86,7 @@ macro_rules! durations {
                     name_prefix: Some(Text::new(values.name_prefix)),
                     identity: Some(Text::new(values.identity)),
                     diagnosis: Some(Text::new(values.diagnosis.to_string())),
-                    redisson: values.redisson.into(),
+                    sharded_messages: Some(Text::new(values.sharded_messages.to_string())),
                 }
             }
         }
@@ -110,7 +116,9 @@ macro_rules! durations {
                 if let Some(text) = fields.diagnosis {
                     values.diagnosis = text.switch("diagnosis")?;
                 }
-                values.redisson = fields.redisson.read()?;
+                if let Some(text) = fields.sharded_messages {
+                    values.sharded_messages = text.switch("sharded_messages")?;
+                }
                 values.build()
             }
         }
@@ -121,7 +129,8 @@ durations! {
     /// Sets the lease of a lock that the watchdog renews. Default: 30 s. From 100 ms to a day.
     ///
     /// The watchdog renews each time a third of this lease has passed. A short lease frees the locks of a dead process sooner,
-    /// but then a short pause or outage costs a live process its lock.
+    /// but then a short pause or outage costs a live process its lock. If Java clients use the same read-write locks, it must not be longer than their
+    /// `lockWatchdogTimeout`, except if that is at least 30 s.
     watchdog_lease: 30 * SECOND, 100 * MS, DAY;
     /// Sets after how long a waiter that gets no message asks the server again. Default: 3 s. From 10 ms to an hour.
     ///
@@ -150,6 +159,8 @@ durations! {
     writer_turn: SECOND, Duration::ZERO, MINUTE;
     /// Sets the time limit of a command, and of a new connection. Default: 1 s. From 10 ms to a minute.
     ///
+    /// With [`sync_replicas`](LockConfigBuilder::sync_replicas), an acquire also waits this long for the replicas.
+    ///
     /// Some limits are shorter, so that there is time for another try before a lease ends. A renewal has at most a
     /// sixth of `watchdog_lease`, a heartbeat at most a sixth of `fair_allowance`. A connection after the first one has at most a
     /// sixth of `watchdog_lease`, or 500 ms if that is longer.
@@ -162,10 +173,6 @@ durations! {
     ///
     /// Set this in a process that can start before its server.
     start_timeout: Duration::ZERO, Duration::ZERO, DAY;
-    /// Sets how long an acquire waits until enough replicas have the hold, see
-    /// [`sync_replicas`](LockConfigBuilder::sync_replicas). Default: 1 s. From 1 ms to a minute. If `sync_replicas` is set, it must be
-    /// shorter than `watchdog_lease`.
-    sync_timeout: SECOND, MS, MINUTE;
 }
 
 pub(super) fn within(

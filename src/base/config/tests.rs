@@ -18,13 +18,7 @@ fn a_config_that_was_written_is_read_back() {
         .retry_timeout(Duration::ZERO)
         .start_timeout(HOUR)
         .sync_replicas(1)
-        .sync_timeout(MS)
-        .redisson(
-            RedissonSettings::default()
-                .lock_watchdog_timeout(HOUR)
-                .fair_lock_wait_timeout(HOUR)
-                .sharded_subscription_mode(ShardedMessages::Off),
-        )
+        .sharded_messages(false)
         .connections(3)
         .name_prefix("a:")
         .identity("billing-7")
@@ -45,9 +39,6 @@ fn the_defaults_are_valid_and_those_of_the_table() {
     let json = serde_json::to_value(LockConfig::default()).expect("plain data");
     let (text, _) = include_str!("../config.rs").split_once("pub struct LockConfig(").expect("it is there");
     for (field, value) in json.as_object().expect("an object") {
-        if field == "redisson" {
-            continue;
-        }
         let value = value.as_str().expect("text");
         let value = if value.is_empty() { "none".to_owned() } else { format!("`{value}`") };
         assert!(text.contains(&format!("/// | `{field}` | {value} |")), "{field} = {value}");
@@ -55,16 +46,56 @@ fn the_defaults_are_valid_and_those_of_the_table() {
 }
 
 #[test]
-fn sharded_messages_have_three_modes() {
-    for (text, mode) in
-        [("auto", ShardedMessages::Auto), ("on", ShardedMessages::On), ("off", ShardedMessages::Off)]
-    {
-        let java = RedissonSettings::default().sharded_subscription_mode(mode);
-        let config = LockConfig::builder().redisson(java).build().expect("valid");
-        assert_eq!(
-            read(&format!(r#"{{"redisson": {{"sharded_subscription_mode": "{text}"}}}}"#)),
-            Ok(config)
-        );
+fn a_wait_for_replicas_is_shorter_than_the_lease() {
+    let timeout = |config: LockConfigBuilder| config.build().expect("valid").sync().map(|sync| sync.timeout);
+    let builder = || LockConfig::builder().sync_replicas(1);
+    assert_eq!(timeout(LockConfig::builder()), None);
+    assert_eq!(timeout(builder()), Some(Duration::from_secs(1)));
+    assert_eq!(timeout(builder().command_timeout(200 * MS)), Some(200 * MS));
+    assert_eq!(timeout(builder().watchdog_lease(300 * MS)), Some(100 * MS));
+}
+
+#[test]
+fn every_setting_can_be_read() {
+    let config = LockConfig::builder()
+        .watchdog_lease(HOUR)
+        .safety_poll(10 * MS)
+        .fair_allowance(100 * MS)
+        .sharing(MS)
+        .writer_turn(11 * MS)
+        .command_timeout(12 * MS)
+        .retry_timeout(13 * MS)
+        .start_timeout(14 * MS)
+        .sync_replicas(1)
+        .connections(2)
+        .name_prefix("a:")
+        .identity("b")
+        .diagnosis(false)
+        .sharded_messages(false)
+        .build()
+        .expect("valid");
+    assert_eq!((config.watchdog_lease(), config.safety_poll()), (HOUR, 10 * MS));
+    assert_eq!((config.fair_allowance(), config.sharing()), (100 * MS, MS));
+    assert_eq!((config.writer_turn(), config.command_timeout()), (11 * MS, 12 * MS));
+    assert_eq!((config.retry_timeout(), config.start_timeout()), (13 * MS, 14 * MS));
+    assert_eq!((config.sync_replicas(), config.connections()), (1, 2));
+    assert_eq!((config.name_prefix(), config.identity()), ("a:", Some("b")));
+    assert_eq!((config.diagnosis(), config.sharded_messages()), (false, false));
+    let fields = serde_json::to_value(&config).expect("plain data");
+    assert_eq!(fields.as_object().expect("an object").len(), 14, "a setting has a getter, and is read here");
+    assert_eq!(config.to_builder().build(), Ok(config));
+}
+
+#[test]
+fn the_page_about_configuration_says_of_each_setting_when_to_change_it() {
+    let page = include_str!("../../../docs/configuration.md");
+    let json = serde_json::to_value(LockConfig::default()).expect("plain data");
+    for field in json.as_object().expect("an object").keys() {
+        let row = |line: &&str| line.starts_with(&format!("| `{field}` |"));
+        let rows: Vec<_> = page.lines().filter(row).collect();
+        let [row] = rows[..] else { panic!("{field} has {} rows", rows.len()) };
+        let cells: Vec<_> = row.trim_matches('|').split('|').map(str::trim).collect();
+        assert!(cells.len() == 5 && cells[4].len() > 20, "{row}");
     }
 }
 
@@ -84,17 +115,9 @@ fn an_error_names_the_field() {
         (r#"{"retry_timeout": "1day"}"#, "retry_timeout", "to 1h"),
         (r#"{"sync_replicas": 17}"#, "sync_replicas", "from 0 to 16"),
         (r#"{"sync_replicas": -1}"#, "sync_replicas", "`-1` is not a number"),
-        (r#"{"sync_timeout": "0s"}"#, "sync_timeout", "from 1ms"),
-        (r#"{"sync_replicas": 1, "sync_timeout": "30s"}"#, "sync_timeout", "shorter than `watchdog_lease`"),
-        (r#"{"redisson": {"sharded_subscription_mode": "AUTO"}}"#, "sharded_subscription_mode", "not `AUTO`"),
-        (r#"{"redisson": {"sharded_subscription_mode": true}}"#, "redisson", "`auto`, `on` or `off`"),
-        (r#"{"redisson": {"lock_watchdog_timeout": "1ms"}}"#, "redisson.lock_watchdog_timeout", "from 100ms"),
-        (
-            r#"{"redisson": {"fair_lock_wait_timeout": "2 days"}}"#,
-            "redisson.fair_lock_wait_timeout",
-            "to 1day",
-        ),
-        (r#"{"redisson": {"timeout": "1s"}}"#, "`timeout`", "unknown field"),
+        (r#"{"sync_timeout": "1s"}"#, "`sync_timeout`", "unknown field"),
+        (r#"{"sharded_messages": "auto"}"#, "sharded_messages", "`true` or `false`, not `auto`"),
+        (r#"{"redisson": {}}"#, "`redisson`", "unknown field"),
         (r#"{"identity": "a b"}"#, "identity", "without spaces"),
         (r#"{"identity": "ü"}"#, "identity", "printable ASCII"),
         (r#"{"diagnosis": "off"}"#, "diagnosis", "`true` or `false`, not `off`"),

@@ -32,7 +32,7 @@ impl Periods {
     /// The tasks look at their lists so often in each period.
     const TICKS: u32 = 16;
 
-    pub(crate) const fn new(config: &LockConfig) -> Self {
+    pub(crate) fn new(config: &LockConfig) -> Self {
         Self {
             lease: config.watchdog_lease(),
             java_watchdog: config.java_watchdog(),

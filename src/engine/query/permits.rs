@@ -29,7 +29,7 @@ pub(crate) async fn total(handle: &Handle) -> Result<u32> {
 /// Asks how many permits are available, and how many there are.
 async fn state(handle: &Handle) -> Result<(u32, u32)> {
     let lock = opened(handle)?;
-    let call = Semaphore::state(&lock.keys, lock.permits.total(), &lock.engine.config);
+    let call = Semaphore::state(&lock.keys, lock.permits.total());
     let PermitsReply::Permits { available, total } = permits(lock, &call).await? else { return Ok((0, 0)) };
     lock.has_total(total);
     Ok((available, total))
@@ -49,7 +49,7 @@ pub(crate) async fn list(engine: &Engine, key: &Arc<str>) -> Result<Option<Listi
     if engine.store.is_cluster() && !keys.are_in_one_slot() {
         return Ok(None);
     }
-    let state = run(engine, key, &Semaphore::state(&keys, 0, &engine.config)).await?;
+    let state = run(engine, key, &Semaphore::state(&keys, 0)).await?;
     let PermitsReply::Permits { total, .. } = PermitsReply::parse(&state)? else { return Ok(None) };
     let (found, has_other_data) = in_use(engine, &keys).await?;
     Ok(Some(Listing { has_other_data, ..Listing::of_permits(total, found) }))
@@ -59,7 +59,7 @@ pub(crate) async fn list(engine: &Engine, key: &Arc<str>) -> Result<Option<Listi
 async fn in_use(engine: &Engine, keys: &LockKeys) -> Result<(Vec<PermitInUse>, bool), Fault> {
     // A permit that is renewed meanwhile can be in two parts.
     type Found = (HashMap<[u8; 16], Option<Duration>>, bool);
-    let part = |cursor| Semaphore::holders(keys, cursor, &engine.config);
+    let part = |cursor| Semaphore::holders(keys, cursor);
     let add = |(found, has_other_data): &mut Found, reply: &Reply| {
         let part = parse_holders(reply)?;
         *has_other_data |= part.has_other_data;

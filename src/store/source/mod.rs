@@ -43,7 +43,7 @@ pub(crate) use identity::Identity;
 /// - sentinels, which know the master: [`Source::sentinel`],
 /// - the URLs of some nodes of a cluster: [`Source::cluster`],
 /// - a function that opens streams, such as those of a server in the same process: [`Source::stream`],
-/// - with the feature `deadpool-redis`, which is on by default: a pool that the application already has (`Source::pool`), or a `Config`
+/// - with the feature `deadpool-redis`: a pool that the application already has (`Source::pool`), or a `Config`
 ///   of deadpool-redis.
 ///
 /// ```no_run

@@ -14,7 +14,7 @@ use crate::store::connection::{CommandDial, Endpoint, MessageDial, with_tcp_sett
 use crate::store::error::SourceError;
 use crate::store::topology::Group;
 
-/// With the feature `deadpool-redis`, which is on by default.
+/// With the feature `deadpool-redis`.
 impl Source {
     /// Sends commands through `pool`, and opens the connection for messages to `url`, which is the same server.
     ///

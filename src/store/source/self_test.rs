@@ -5,7 +5,7 @@ use std::sync::Arc;
 use redis::{FromRedisValue, Value, cmd};
 
 use super::identity::Identity;
-use crate::base::config::{LockConfig, ShardedMessages};
+use crate::base::config::LockConfig;
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::protocol::{self, Arg, Call, Reply};
 use crate::store::connection::{Server, wire};
@@ -66,15 +66,9 @@ pub(crate) async fn examine(
             "the server refuses keys that a script finds while it runs: read-write locks and lists of all locks do not work there"
         );
     }
-    let wanted = if is_cluster { config.sharded_messages() } else { ShardedMessages::Off };
-    let is_sharded = match wanted {
-        ShardedMessages::Off => false,
-        _ => has_sharded_messages(server, &keys[0]).await.map_err(OpenError::Fault)?,
-    };
-    if wanted == ShardedMessages::On && !is_sharded {
-        let problem = "it lacks SPUBLISH: set `redisson.sharded_subscription_mode` to `off` in all clients";
-        return Err(unsupported(problem.to_owned()));
-    }
+    let is_sharded = is_cluster
+        && config.sharded_messages()
+        && has_sharded_messages(server, &keys[0]).await.map_err(OpenError::Fault)?;
     if config.sync().is_some() {
         match server.ask(cmd("WAIT").arg(0).arg(1)).await {
             Err(fault) if wire::was_rejected(&fault) => {
