@@ -448,7 +448,7 @@ mod tests {
         for _ in 0..members {
             all = all
                 .iter()
-                .flat_map(|begun| of.iter().map(|one| [&begun[..], &[one.clone()]].concat()))
+                .flat_map(|begun| of.iter().map(|one| [&begun[..], std::slice::from_ref(one)].concat()))
                 .collect();
         }
         all
