@@ -29,8 +29,8 @@ pub use diagnosis::info::{Holder, LockInfo, LockKind, LockList, RemainingLease};
 pub use diagnosis::waits::{ChainLink, LockWait, RecentWait, WaitChain, WaitOutcome};
 pub use locks::guard::{HoldWatch, LockGuard};
 pub use locks::{
-    BaseLock, Claims, FairLock, FencedLock, Member, MultiLock, PermitHolder, PermitId, RLock, ReadLock,
-    ReadWriteLock, RedLock, Semaphore, WriteLock,
+    BaseLock, Claims, FairLock, FencedLock, Member, MultiLock, PermitId, RLock, ReadLock, ReadWriteLock,
+    RedLock, Semaphore, WriteLock,
 };
 pub use store::Source;
 

@@ -85,7 +85,6 @@ async fn an_unusable_name_is_the_error_of_each_call_of_each_handle() {
         semaphore.check().await,
         semaphore.available_permits().await.map(drop),
         semaphore.total().await.map(drop),
-        semaphore.holders().await.map(drop),
         semaphore.resize(1).await,
         semaphore.delete().await.map(drop),
     ];

@@ -211,10 +211,7 @@ async fn use_semaphore(scene: &Scene, locks: &LockClient) {
     batch.extend(60 * SECOND).await.unwrap();
     semaphore.resize(3).await.unwrap();
     soon(waiting).await.unwrap().unwrap();
-    assert_eq!(
-        (semaphore.available_permits().await.unwrap(), semaphore.holders().await.unwrap().len()),
-        (1, 2)
-    );
+    assert_eq!(semaphore.available_permits().await.unwrap(), 1);
     assert!(semaphore.force_unlock(batch.id()).await.unwrap());
     assert!(batch.unlock().await.is_err());
     // Somebody gave the semaphore an expiry.

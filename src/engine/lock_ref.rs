@@ -200,11 +200,6 @@ impl LockRef {
         Error::WrongKind { lock: self.id(), found }
     }
 
-    /// The error for a semaphore whose permits cannot be listed.
-    pub(crate) fn other_permits(&self) -> Error {
-        Error::WrongKind { lock: self.id(), found: OTHER_PERMITS }
-    }
-
     /// The error for a fencing counter that cannot count.
     pub(crate) fn cannot_count(&self) -> Error {
         let counter = self.protocol.counter(&self.keys).unwrap_or(&self.keys.lock);

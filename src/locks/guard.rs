@@ -372,9 +372,10 @@ impl LockGuard<PermitId> {
     /// A permit keeps its id when the client hands it to the next of its waiters, within 5 ms of the grant.
     ///
     /// ```no_run
-    /// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
-    /// let permit = api.acquire().await?;
-    /// assert!(api.holders().await?.iter().any(|holder| holder.id == permit.id()));
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let permit = locks.semaphore("sem:api", 10).acquire().await?;
+    /// let info = locks.inspect("sem:api").await?.expect("a permit is in use");
+    /// assert!(info.holders.iter().any(|holder| holder.owner == permit.id().to_string()));
     /// # Ok(()) }
     /// ```
     pub const fn id(&self) -> PermitId {

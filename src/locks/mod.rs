@@ -21,4 +21,4 @@ pub use multi::{Member, MultiLock};
 pub use read_write::{ReadLock, ReadWriteLock, WriteLock};
 pub use red::RedLock;
 pub use rlock::RLock;
-pub use semaphore::{PermitHolder, PermitId, Semaphore};
+pub use semaphore::{PermitId, Semaphore};

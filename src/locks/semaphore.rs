@@ -11,7 +11,6 @@ use super::guard::LockGuard;
 use crate::base::error::{ConfigError, Error, MOST_PERMITS, Result};
 use crate::base::options::LockOptions;
 use crate::diagnosis::check_rights;
-use crate::diagnosis::info::RemainingLease;
 use crate::engine::{Engine, Handle, WaitLimit, permits};
 use crate::protocol::PermitIds;
 
@@ -307,35 +306,8 @@ impl Semaphore {
         permits::total(&self.0)
     }
 
-    /// Lists the permits in use, in the order in which their leases end. Asks the server, once for about 500 permits.
-    ///
-    /// # Errors
-    ///
-    /// As for [`available_permits`](Self::available_permits).
-    ///
-    /// # Cancel safety
-    ///
-    /// The call changes nothing, so it can be dropped at any time.
-    ///
-    /// ```no_run
-    /// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
-    /// for holder in api.holders().await? {
-    ///     println!("{}: {:?} if nobody renews it", holder.id, holder.remaining_lease);
-    /// }
-    /// # Ok(()) }
-    /// ```
-    pub async fn holders(&self) -> Result<Vec<PermitHolder>> {
-        let found = permits::holders(&self.0).await?.into_iter();
-        let alive = found.filter(|(_, left)| left.is_none_or(|left| !left.is_zero()));
-        Ok(alive
-            .map(|(id, left)| PermitHolder {
-                id: PermitId(id),
-                remaining_lease: left.map_or(RemainingLease::Endless, RemainingLease::For),
-            })
-            .collect())
-    }
-
-    /// Releases a permit, whoever has it, and wakes a waiter. Returns whether the permit was in use. If it was acquired together with others,
+    /// Releases a permit, whoever has it, and wakes a waiter. [`inspect`](crate::LockClient::inspect) lists the permits in use. Returns whether the
+    /// permit was in use. If it was acquired together with others,
     /// its holder loses all of them at its next renewal, and they come back, too. Asks the server.
     ///
     /// This is for repairs by hand. The former holder notices at its next renewal or release, and can work on until then.
@@ -498,20 +470,4 @@ impl fmt::Debug for PermitId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "PermitId({self})")
     }
-}
-
-/// A permit that is in use, as [`Semaphore::holders`] lists it.
-///
-/// ```no_run
-/// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
-/// println!("{} permits are in use", api.holders().await?.len());
-/// # Ok(()) }
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PermitHolder {
-    /// The id of the permit.
-    pub id: PermitId,
-    /// How long the permit stays in use if nobody renews or releases it. Permits of Java can be without an end.
-    pub remaining_lease: RemainingLease,
 }

@@ -49,8 +49,16 @@ async fn a_full_semaphore_refuses_from_either_side() {
         );
         assert_eq!(java.try_permit("a", Duration::ZERO, LEASE).await.unwrap(), None);
         assert!(semaphore.try_acquire().await.unwrap().is_none());
-        let listed: Vec<String> =
-            semaphore.holders().await.unwrap().iter().map(|holder| holder.id.to_string()).collect();
+        let listed: Vec<String> = stage
+            .locks
+            .inspect("a")
+            .await
+            .unwrap()
+            .unwrap()
+            .holders
+            .into_iter()
+            .map(|holder| holder.owner)
+            .collect();
         assert!(listed.contains(&theirs) && listed.contains(&ours.id().to_string()), "{listed:?}");
         // Each side releases a permit of the other, by its id.
         assert!(java.release_permit("a", &ours.id().to_string()).await.unwrap());
@@ -164,10 +172,10 @@ async fn permits_of_a_killed_jvm_come_back_when_their_leases_end() {
     assert!(waited < lease + 5 * SECOND, "{waited:?}");
     let permit = permit.unwrap();
     assert!(semaphore.try_acquire().await.unwrap().is_none());
-    let holders = semaphore.holders().await.unwrap();
-    let left = holders.iter().find(|holder| holder.id.to_string() == endless).unwrap();
+    let holders = stage.locks.inspect("a").await.unwrap().unwrap().holders;
+    let left = holders.iter().find(|holder| holder.owner == endless).unwrap();
     assert_eq!(left.remaining_lease.duration(), None);
-    assert!(semaphore.force_unlock(left.id).await.unwrap());
+    assert!(semaphore.force_unlock(endless.parse().unwrap()).await.unwrap());
     permit.unlock().await.unwrap();
     assert_eq!(semaphore.available_permits().await.unwrap(), 2);
     drop(semaphore);

@@ -35,14 +35,6 @@ async fn state(handle: &Handle) -> Result<(u32, u32)> {
     Ok((available, total))
 }
 
-/// Lists the permits in use.
-pub(crate) async fn holders(handle: &Handle) -> Result<Vec<PermitInUse>> {
-    let lock = opened(handle)?;
-    let (found, has_other_data) =
-        in_use(&lock.engine, &lock.keys).await.map_err(|fault| lock.error(fault))?;
-    if has_other_data { Err(lock.other_permits()) } else { Ok(found) }
-}
-
 /// Lists the permits in use of the semaphore with this key. `None`: the key is no semaphore.
 pub(crate) async fn list(engine: &Engine, key: &Arc<str>) -> Result<Option<Listing>, Fault> {
     let keys = Semaphore.keys(Arc::clone(key));
