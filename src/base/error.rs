@@ -100,7 +100,8 @@ pub enum Error {
     Server(Cause),
     /// The server did not answer in time.
     TimedOut(Cause),
-    /// The server granted the lock, but too few replicas had the hold within `command_timeout`. The lock was released. See
+    /// The server granted the lock, but too few replicas had the hold within `command_timeout`, or within a third of
+    /// `watchdog_lease` if that is shorter. The lock was released. See
     /// [`LockConfigBuilder::sync_replicas`](crate::LockConfigBuilder::sync_replicas).
     #[non_exhaustive]
     TooFewReplicas {

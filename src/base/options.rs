@@ -130,6 +130,13 @@ impl LockOptions {
         self.0.terms.max_hold
     }
 
+    /// The same options, without a shortest hold.
+    pub(crate) fn without_min_hold(&self) -> Self {
+        let mut options = self.clone();
+        options.0.terms.min_hold = None;
+        options
+    }
+
     /// Returns the option [`min_hold`](LockOptionsBuilder::min_hold). `None`: it is not set.
     ///
     /// ```

@@ -28,8 +28,8 @@ const LAST_PAUSE: Duration = Duration::from_secs(5);
 ///
 /// The leadership is a [`FencedLock`] with this name, so it has the guarantees of a lock: a leader that cannot renew it knows that its
 /// term is over before the lease ends and another candidate can lead. If somebody deletes the key, or the server loses its data, the
-/// leader learns that at its next renewal, within a third of `watchdog_lease`. If the leader dies, another candidate leads when the
-/// lease has ended, that is, after `watchdog_lease` at the latest.
+/// leader learns that at its next renewal, within a third of its lease. If the leader dies, another candidate leads when the lease has
+/// ended. The lease is `watchdog_lease`, unless [`with`](Self::with) sets another.
 ///
 /// ```no_run
 /// # use lockkeeper::leader::Candidate;
@@ -187,7 +187,10 @@ impl Candidate {
     /// Sets the options of its lock, such as the lease. Asks no server.
     ///
     /// `max_hold`, or a `fixed` lease, is the longest term: a leader steps down when its term has lasted for this time, at the latest, and does
-    /// not campaign for one second. If no other candidate leads by then, it can lead again.
+    /// not campaign for one second. If no other candidate leads by then, it can lead again. With a `fixed` lease nothing is renewed: while it
+    /// lasts, nobody notices that the key was deleted, and a leader that died keeps others from leading.
+    ///
+    /// `min_hold` has no effect: when a term is over, another candidate can lead.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -200,7 +203,7 @@ impl Candidate {
     /// ```
     pub fn with(self, options: &LockOptions) -> Self {
         let max_term = options.max_hold().into_iter().chain(options.fixed()).min();
-        Self { lock: self.lock.with(options), max_term, ..self }
+        Self { lock: self.lock.with(&options.without_min_hold()), max_term, ..self }
     }
 
     /// Sets what this candidate announces while it leads, such as its address: at most 4,096 bytes. Asks no server.
@@ -237,14 +240,14 @@ impl Candidate {
         // The guard is dropped first: those who listen are told when the lock is free.
         let (announcer, guard) = (Announcer::new(&guard), guard);
         let (name, leadership) = (guard.name(), Leadership::begin(&guard));
+        let mut asked = pin!(self.shared.step_down.notified());
+        // From here on a request counts, and none from before the election. Before others learn that this candidate leads: they can ask at once.
+        asked.as_mut().enable();
         *self.shared.term.lock().unwrap_or_else(PoisonError::into_inner) = Some(leadership.clone());
         let ends = leadership.ends_with();
         let term = leadership.term().get();
         tracing::info!(lock = name, term, "a candidate leads");
         let began = Instant::now();
-        let mut asked = pin!(self.shared.step_down.notified());
-        // From here on a request counts, and none from before the election.
-        asked.as_mut().enable();
         let done = tokio::select! {
             biased;
             () = asked => Err(STEPPED_DOWN),

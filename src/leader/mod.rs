@@ -1,8 +1,10 @@
 //! Leading: one of several processes does the work, and the others stand by.
 //!
 //! A [`Candidate`] campaigns and runs the work, a [`Leadership`] is what the work knows of its term, and a [`LeaderWatch`] tells others
-//! who leads. It is made of a [`FencedLock`](crate::FencedLock). Beside what is public, this room uses two things: `FencedLock::stand_by`, which is
-//! `lock` without reports of long waits, and announcements, which tell others who leads.
+//! who leads. A leadership is a [`FencedLock`](crate::FencedLock).
+
+// Beside what is public, this room uses two things: `FencedLock::stand_by`, which is `lock` without reports of long waits, and the scripts of
+// announcements, which tell others who leads.
 
 mod announcements;
 mod candidate;

@@ -1,8 +1,10 @@
 //! A leader that steps down makes way for another candidate.
 
+use std::io::{self, Write};
 use std::sync::atomic::Ordering;
 
-use lockkeeper::leader::{Candidate, Leadership};
+use lockkeeper::LockOptions;
+use lockkeeper::leader::{Candidate, CandidateHandle, Leadership};
 
 use super::{forget_counter, run};
 use crate::support::events::Events;
@@ -142,7 +144,56 @@ async fn a_handle_tells_whether_its_candidate_leads() {
     scene.end().await;
 }
 
-/// The three lines of docs/getting-started.md, at a signal: the next candidate leads at once, and not after a lease.
+#[tokio::test]
+async fn a_shortest_hold_keeps_no_other_candidate_out() {
+    let scene = Scene::start();
+    let (locks, beside) = (scene.client().await, scene.client().await);
+    let options = LockOptions::builder().min_hold(600 * SECOND).build().unwrap();
+    let mut first = Candidate::new(&locks, "a").with(&options);
+    soon(first.run(async |_: Leadership| ())).await.unwrap();
+    soon(Candidate::new(&beside, "a").run(async |_: Leadership| ())).await.unwrap();
+    drop((first, locks, beside));
+    forget_counter(&scene);
+    scene.end().await;
+}
+
+/// Asks a candidate to step down when an event tells that it leads.
+#[derive(Clone)]
+struct AsksAtOnce(CandidateHandle, Events);
+
+impl Write for AsksAtOnce {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        if String::from_utf8_lossy(event).contains("a candidate leads") && self.0.is_leading() {
+            self.0.step_down();
+        }
+        self.1.write(event)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Whoever sees that a candidate leads can ask it to step down, at once.
+#[tokio::test]
+async fn a_request_at_the_moment_of_the_election_counts() {
+    let (scene, events) = (Scene::start(), Events::default());
+    let _others = events.collect();
+    let locks = scene.client().await;
+    let mut candidate = Candidate::new(&locks, "a");
+    let asks = AsksAtOnce(candidate.handle(), events.clone());
+    let asking = tracing_subscriber::fmt().with_ansi(false).with_writer(move || asks.clone()).finish();
+    let _asking = tracing::subscriber::set_default(asking);
+    tokio::select! {
+        done = candidate.run(async |_: Leadership| std::future::pending::<()>().await) => panic!("{done:?}"),
+        () = events.tell("it was asked to step down") => {}
+    }
+    drop((candidate, locks));
+    forget_counter(&scene);
+    scene.end().await;
+}
+
+/// The lines of docs/getting-started.md, at a signal: the next candidate leads at once, and not after a lease.
 #[tokio::test]
 async fn a_candidate_that_is_ended_by_a_signal_leaves_nothing_behind() {
     let scene = Scene::start();

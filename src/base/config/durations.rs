@@ -159,7 +159,8 @@ durations! {
     writer_turn: SECOND, Duration::ZERO, MINUTE;
     /// Sets the time limit of a command, and of a new connection. Default: 1 s. From 10 ms to a minute.
     ///
-    /// With [`sync_replicas`](LockConfigBuilder::sync_replicas), an acquire also waits this long for the replicas.
+    /// With [`sync_replicas`](LockConfigBuilder::sync_replicas), an acquire also waits this long for the replicas, or for a
+    /// third of `watchdog_lease` if that is shorter.
     ///
     /// Some limits are shorter, so that there is time for another try before a lease ends. A renewal has at most a
     /// sixth of `watchdog_lease`, a heartbeat at most a sixth of `fair_allowance`. A connection after the first one has at most a

@@ -159,6 +159,9 @@ impl Call {
         let replaces = |known: Option<usize>, member| known.is_none() || waits_for == Some(member);
         for (member, answer) in answers {
             let of_member = &mut self.members[member];
+            if matches!(answer, Answer::Gone | Answer::Held(_)) {
+                of_member.granted_until = None; // what an earlier round was granted is gone, too
+            }
             match answer {
                 Answer::Granted { until, leaves_permits } => {
                     (of_member.granted_until, of_member.leaves_permits) = (Some(until), leaves_permits);
@@ -534,6 +537,19 @@ mod tests {
                 assert!(!is_fault || call.silent == Some(*member), "it is attempted first next time");
             }
             _ => unreachable!("it is handled above"),
+        }
+    }
+
+    /// The call begins anew after a round that was granted a member, and then that member is gone, or another owner has it.
+    #[test]
+    fn what_an_earlier_round_was_granted_does_not_count_after_another_answer() {
+        let granted = || Answer::Granted { until: NOW.plus(Duration::from_secs(10)), leaves_permits: false };
+        for answer in [Answer::Gone, Answer::Held(LEFT)] {
+            let mut call = Call::new(3, 2, false);
+            let anew = call.judge([(0, granted()), (1, Answer::Gone)], None, |_| Has::Hold, NOW);
+            assert!(anew.round.is_none() && call.granted_until(0).is_some());
+            let judged = call.judge([(0, answer), (1, granted())], None, |_| Has::Trace, NOW);
+            assert!(!matches!(judged.round, Some(Round::Granted)), "only one member has it");
         }
     }
 

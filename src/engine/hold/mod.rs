@@ -240,7 +240,8 @@ impl Hold {
             }
             let soon = clock::now().plus(EARLY);
             if self.is_found_lost(soon) {
-                return false;
+                // Perhaps it was given back meanwhile, before it was lost.
+                return self.is_given_back();
             }
             let left = self.deadline().since(soon);
             // Mostly the deadline has moved when the timer fires. If not, the last part of the time is short, so that the timer is exact
