@@ -55,6 +55,7 @@ async fn use_semaphore(locks: &LockClient) {
     renewed(&permit).await;
     permit.unlock().await.unwrap();
     assert_eq!(semaphore.available_permits().await.unwrap(), 2);
+    assert!(locks.inspect("c").await.unwrap().unwrap().holders.is_empty());
     semaphore.resize(3).await.unwrap();
     semaphore.delete().await.unwrap();
 }

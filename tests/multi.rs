@@ -44,7 +44,7 @@ async fn opposite_orders_do_not_block_each_other() {
     let mut other = Child::start("multi::child", &ROUNDS.to_string(), &scene.server.url());
     let mut connection = scene.server.connect().unwrap();
     let start = Instant::now();
-    tokio::time::timeout(60 * SECOND, rounds(&locks, ROUNDS, true, &mut connection))
+    tokio::time::timeout(180 * SECOND, rounds(&locks, ROUNDS, true, &mut connection))
         .await
         .expect("this process makes progress");
     eventually("the other process makes progress", || other.has_ended(), |&ended| ended).await;

@@ -220,7 +220,8 @@ async fn five_hundred_readers_that_share_are_one_renewal() {
     eventually("the record", || scene.server.records(), |records| records.len() == 1).await;
     let (before, start) = (scripts(), Instant::now());
     eventually("two more", scripts, |&scripts| scripts >= before + 2).await;
-    assert!(start.elapsed() > period, "{:?} for two renewals", start.elapsed());
+    // A renewal can come a part of the period early. Five commands for each period would come together.
+    assert!(start.elapsed() > period / 2, "{:?} for two renewals", start.elapsed());
     assert!(guards.iter().all(|guard| !guard.is_lost()));
     drop((guards, locks));
     scene.end().await;

@@ -13,8 +13,8 @@ use lockkeeper_memory::MemoryServer;
 
 use crate::support::fixture::{Fixture, for_each_lock};
 use crate::support::{
-    Faults, LIMIT, MS, SECOND, Scene, calls_of, connect, eventually, patient, poll_until, soon, throughout,
-    timed,
+    Faults, LIMIT, MS, SECOND, Scene, calls_of, connect, eventually, fixed, patient, poll_until, soon,
+    throughout, timed,
 };
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -271,6 +271,24 @@ async fn shutdown_undoes_an_unpolled_acquire() {
     drop(waiting);
     soon(locks.shutdown()).await.unwrap(); // undoes what the future left, while the server can be reached
     drop((lock, locks, proxy));
+    scene.end().await;
+}
+
+/// Guarantee 11. The server was away when the lock was released, and until the lease had ended: nothing is left of the lock.
+#[tokio::test]
+async fn a_shutdown_does_not_wait_for_a_lease_that_has_ended() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let lease = 3 * SECOND;
+    let locks = connect(proxy.url(), LockConfig::builder().retry_timeout(SECOND / 2)).await;
+    let guard = locks.rlock("a").with(&fixed(lease)).lock().await.unwrap();
+    proxy.refuse(true);
+    proxy.cut();
+    guard.unlock().await.unwrap_err();
+    sleep(lease).await;
+    soon(locks.shutdown()).await.expect("nothing is left that has to be released");
+    proxy.refuse(false);
+    drop((locks, proxy));
     scene.end().await;
 }
 

@@ -113,6 +113,9 @@ impl Candidate {
     /// - After a [`shutdown`](crate::LockClient::shutdown) of the client, `work` continues until the lease ends, and then `run`
     ///   returns [`Closed`](Error::Closed). To free the leadership at once, drop this future before the shutdown.
     ///
+    /// `work` is called for each term, and its future borrows nothing from it: make an [`Owner`](crate::Owner) inside, and keep what outlives a
+    /// term in an `Arc`.
+    ///
     /// As with [`LockGuard::run`](crate::LockGuard::run), only work that returns to the runtime at an `.await` can be stopped. Give
     /// a clone of the [`Leadership`] to tasks and threads that the work starts.
     ///

@@ -30,7 +30,8 @@ pub struct Leader {
     /// The owner of the leadership, and its process: as the leader announced it, also if it was cut off or has died since then. The other
     /// fields are as they were when this was returned.
     pub holder: Holder,
-    /// What it announces, see [`Candidate::announce`](super::Candidate::announce). `None`: nothing, or not yet.
+    /// What it announces, see [`Candidate::announce`](super::Candidate::announce). `None`: nothing, not yet, or no longer: the leader has
+    /// died, and its lease is about to end.
     pub announcement: Option<Vec<u8>>,
 }
 

@@ -339,7 +339,8 @@ pub trait BaseLock: Send + Sync {
 
     /// Acquires the lock, runs `work`, and releases the lock. Returns what `work` returns.
     ///
-    /// `work` is dropped when the lock is lost, as in [`LockGuard::run`](crate::LockGuard::run). `work` cannot use this handle. For nested sections of an
+    /// `work` is dropped when the lock is lost, as in [`LockGuard::run`](crate::LockGuard::run). `work` can use neither this handle nor the
+    /// [`Owner`](crate::Owner) that lent it. For nested sections of an
     /// [`Owner`](crate::Owner), acquire a guard and call [`LockGuard::run`](crate::LockGuard::run).
     ///
     /// # Errors

@@ -143,6 +143,17 @@ impl Call {
         is_decided(granted, others, self.quorum, self.members.len())
     }
 
+    /// Whether the only member was granted, as mostly. Otherwise [`judge`](Self::judge) has to decide, and nothing has changed.
+    pub(crate) fn is_granted_alone(&mut self, answer: &Answer, now: Moment) -> bool {
+        match (&mut self.members[..], answer) {
+            ([only], &Answer::Granted { until, leaves_permits }) if until > now => {
+                (only.granted_until, only.leaves_permits) = (Some(until), leaves_permits);
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Decides what the answers of a round mean. `waits_for`: the member for which the call waits. `has`: what there is of a member.
     pub(crate) fn judge(
         &mut self,
@@ -469,6 +480,10 @@ mod tests {
                         let given = answers.iter().cloned().enumerate();
                         let given = given.filter_map(|(member, answer)| Some((member, answer?)));
                         let judged = call.judge(given, waits_for, |member| has[member], NOW);
+                        if let [Some(answer)] = &answers[..] {
+                            let is_granted = Call::new(1, 1, false).is_granted_alone(answer, NOW);
+                            assert_eq!(is_granted, matches!(judged.round, Some(Round::Granted)));
+                        }
                         check_round(&call, &answers, &has, waits_for, &judged);
                         seen[match judged.round {
                             None => 0,

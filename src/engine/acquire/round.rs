@@ -121,7 +121,14 @@ impl<'a> PendingMembers<'a> {
         loop {
             let if_held = if self.is_try { IfHeld::Refuse } else { self.call.if_held(clock::now()) };
             let answers = match self.pending.len() {
-                1 => smallvec![(0, self.read(0, self.attempt(0, if_held).await)?)],
+                1 => {
+                    let answer = self.read(0, self.attempt(0, if_held).await)?;
+                    self.at = clock::now();
+                    if self.call.is_granted_alone(&answer, self.at) {
+                        return Ok(Round::Granted);
+                    }
+                    smallvec![(0, answer)]
+                }
                 _ if self.handle.needs_all() => self.attempt_in_order(if_held).await?,
                 _ => self.attempt_together(if_held).await?,
             };

@@ -184,6 +184,10 @@ impl Grant {
                     }
                     again.pause()
                 }
+                // The lease has ended, and no copy can begin another. A shutdown need not wait for an answer that says so.
+                Err(_) if engine.is_closing() && Instant::now() >= progress.ends && !self.may_run_late() => {
+                    return Ok(true);
+                }
                 Err(fault) if fault.is_transient() && Instant::now() < progress.ends + GIVE_UP => {
                     retry.pause()
                 }
