@@ -263,7 +263,8 @@ async fn writers_do_not_wait_for_a_dead_java_reader_among_rust_readers() {
         let dead = dying.actor("dead", "read");
         dead.lock("a").await.unwrap();
         let dead = key(&dead.who().await, 1);
-        let mut last = reading(&stage.locks).lock().await.unwrap();
+        let long = renewing(30 * SECOND);
+        let mut last = reading(&stage.locks).with(&long).lock().await.unwrap();
         let waiter = match java_writes {
             true => java_waits(&stage.scene, &stage.java.actor("writer", "write")).await,
             false => rust_waits(&stage.scene, writing(&stage.locks)).await,
@@ -271,7 +272,7 @@ async fn writers_do_not_wait_for_a_dead_java_reader_among_rust_readers() {
         dying.kill().await;
         let start = Instant::now();
         while stage.scene.server.run::<bool>(&["EXISTS", &dead]) {
-            let next = reading(&stage.locks).lock().await.unwrap();
+            let next = reading(&stage.locks).with(&long).lock().await.unwrap();
             last.unlock().await.unwrap();
             last = next;
             assert!(start.elapsed() < LIMIT, "the lease of the dead reader must end");

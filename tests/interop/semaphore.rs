@@ -204,6 +204,7 @@ async fn a_java_clock_that_is_ahead_takes_no_permit_within_the_slack() {
     semaphore.delete().await.unwrap();
     drop((semaphore, permit));
     locks.shutdown().await.unwrap();
+    drop(locks);
     fast.end(&stage.scene).await;
     end(stage).await;
 }
