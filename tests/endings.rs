@@ -7,7 +7,7 @@ use crate::support::events::Events;
 use crate::support::fixture::{Fixture, Lending, RLocks, for_each_lock};
 use crate::support::{
     Faults, MS, Proxy, SECOND, Scene, Server, at_least, at_most, connect, eventually, fixed, patient,
-    poll_until, soon, timed, waiter,
+    poll_until, soon, throughout, timed, waiter,
 };
 use lockkeeper::{BaseLock, LockClient, MultiLock};
 use tokio::time::sleep;
@@ -164,8 +164,8 @@ async fn each_lost_hold_is_reported_once() {
     let ended = again.ended();
     again.unlock().await.unwrap();
     soon(ended).await.unwrap();
-    sleep(4 * SECOND).await; // longer than the lease
-    assert_eq!(events.lost("entered").len(), 1);
+    let longer_than_the_lease = 4 * SECOND;
+    throughout(longer_than_the_lease, async || assert_eq!(events.lost("entered").len(), 1)).await;
     drop((lock, locks));
     scene.end().await;
 }

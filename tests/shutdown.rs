@@ -280,12 +280,12 @@ async fn a_shutdown_does_not_wait_for_a_lease_that_has_ended() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     let lease = 3 * SECOND;
-    let locks = connect(proxy.url(), LockConfig::builder().retry_timeout(SECOND / 2)).await;
+    let locks = connect(proxy.url(), patient().retry_timeout(SECOND / 2)).await;
     let guard = locks.rlock("a").with(&fixed(lease)).lock().await.unwrap();
     proxy.refuse(true);
     proxy.cut();
     guard.unlock().await.unwrap_err();
-    sleep(lease).await;
+    eventually("the lease ends", || scene.server.run::<bool>(&["EXISTS", "a"]), |is_held| !is_held).await;
     soon(locks.shutdown()).await.expect("nothing is left that has to be released");
     proxy.refuse(false);
     drop((locks, proxy));

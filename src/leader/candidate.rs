@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::pending;
 use std::panic::Location;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -73,6 +73,24 @@ struct Shared {
     step_down: Notify,
     /// The term of this candidate, and then the last one.
     term: Mutex<Option<Leadership>>,
+}
+
+impl Shared {
+    /// A term has begun.
+    fn begins(&self, term: Leadership) {
+        // Dropped after the mutex is unlocked: that can run code of the user.
+        let _before = self.locked().replace(term);
+    }
+
+    fn is_leading(&self) -> bool {
+        // The mutex is unlocked before the term is asked: who finds a loss reports it, and then code of the user runs, too.
+        let term = self.locked().clone();
+        term.is_some_and(|term| !term.is_over())
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Option<Leadership>> {
+        self.term.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// How a term ended.
@@ -246,7 +264,7 @@ impl Candidate {
         let mut asked = pin!(self.shared.step_down.notified());
         // From here on a request counts, and none from before the election. Before others learn that this candidate leads: they can ask at once.
         asked.as_mut().enable();
-        *self.shared.term.lock().unwrap_or_else(PoisonError::into_inner) = Some(leadership.clone());
+        self.shared.begins(leadership.clone());
         let ends = leadership.ends_with();
         let term = leadership.term().get();
         tracing::info!(lock = name, term, "a candidate leads");
@@ -349,8 +367,7 @@ impl CandidateHandle {
     /// # }
     /// ```
     pub fn is_leading(&self) -> bool {
-        let term = self.0.term.lock().unwrap_or_else(PoisonError::into_inner);
-        term.as_ref().is_some_and(|term| !term.is_over())
+        self.0.is_leading()
     }
 
     /// Lets the candidate step down: its work is dropped, the leadership is released, and for one second the candidate does not

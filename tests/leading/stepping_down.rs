@@ -8,7 +8,7 @@ use lockkeeper::leader::{Candidate, CandidateHandle, Leadership};
 
 use super::{forget_counter, run};
 use crate::support::events::Events;
-use crate::support::{MS, SECOND, Scene, at_most, eventually, fixed, listens, renewing, soon};
+use crate::support::{LIMIT, SECOND, Scene, at_most, eventually, fixed, listens, renewing, soon};
 
 #[tokio::test]
 async fn a_leader_that_steps_down_makes_way_for_another() {
@@ -110,8 +110,13 @@ async fn a_candidate_has_the_lease_of_its_options() {
     assert!(leadership.remaining() <= 2 * SECOND);
     let left = scene.server.run::<u64>(&["PTTL", "a"]);
     assert!(left <= 2_000, "{left}");
-    tokio::time::sleep(3 * SECOND).await;
-    assert!(!leadership.is_over(), "it is renewed");
+    let mut least = leadership.remaining();
+    let is_longer = || {
+        let now = leadership.remaining();
+        let before = std::mem::replace(&mut least, now);
+        now > before
+    };
+    eventually("it is renewed", is_longer, |&is_longer| is_longer).await;
     running.end().await;
     drop(locks);
     forget_counter(&scene);
@@ -157,16 +162,22 @@ async fn a_shortest_hold_keeps_no_other_candidate_out() {
     scene.end().await;
 }
 
-/// Asks a candidate to step down when an event tells that it leads.
+/// Asks a candidate whether it leads, and then to step down, at each event that contains this text.
 #[derive(Clone)]
-struct AsksAtOnce(CandidateHandle, Events);
+struct AsksAt(&'static str, CandidateHandle, Events);
 
-impl Write for AsksAtOnce {
+impl AsksAt {
+    fn subscriber(self) -> impl tracing::Subscriber + Send + Sync {
+        tracing_subscriber::fmt().with_ansi(false).with_writer(move || self.clone()).finish()
+    }
+}
+
+impl Write for AsksAt {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        if String::from_utf8_lossy(event).contains("a candidate leads") && self.0.is_leading() {
-            self.0.step_down();
+        if String::from_utf8_lossy(event).contains(self.0) && self.1.is_leading() {
+            self.1.step_down();
         }
-        self.1.write(event)
+        self.2.write(event)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -181,13 +192,42 @@ async fn a_request_at_the_moment_of_the_election_counts() {
     let _others = events.collect();
     let locks = scene.client().await;
     let mut candidate = Candidate::new(&locks, "a");
-    let asks = AsksAtOnce(candidate.handle(), events.clone());
-    let asking = tracing_subscriber::fmt().with_ansi(false).with_writer(move || asks.clone()).finish();
-    let _asking = tracing::subscriber::set_default(asking);
+    let asks = AsksAt("a candidate leads", candidate.handle(), events.clone());
+    let _asking = tracing::subscriber::set_default(asks.subscriber());
     tokio::select! {
         done = candidate.run(async |_: Leadership| std::future::pending::<()>().await) => panic!("{done:?}"),
         () = events.tell("it was asked to step down") => {}
     }
+    drop((candidate, locks));
+    forget_counter(&scene);
+    scene.end().await;
+}
+
+/// Whoever finds a loss reports it, and then code of the user runs: also if a handle was asked.
+#[tokio::test]
+async fn a_layer_that_is_told_of_a_loss_can_ask_the_handle() {
+    let (scene, events) = (Scene::start(), Events::default());
+    let _others = events.collect();
+    let locks = scene.client().await;
+    let lease = SECOND;
+    let mut candidate = Candidate::new(&locks, "a").with(&fixed(lease));
+    let handle = candidate.handle();
+    let mut running = Box::pin(candidate.run(async |_: Leadership| std::future::pending::<()>().await));
+    tokio::select! {
+        done = &mut running => panic!("{done:?}"),
+        _ = eventually("it leads", || handle.is_leading(), |&leads| leads) => {}
+    }
+    // This thread, and so every timer that could find the loss first, stands still until the lease has ended.
+    std::thread::sleep(lease);
+    let (sender, answer) = std::sync::mpsc::channel();
+    let asks = AsksAt("a lock was lost", handle.clone(), events.clone());
+    std::thread::spawn(move || {
+        let _asking = tracing::subscriber::set_default(asks.subscriber());
+        let _ = sender.send(handle.is_leading());
+    });
+    assert_eq!(answer.recv_timeout(LIMIT), Ok(false), "an error: it waits for itself");
+    assert_eq!(events.lost("a").len(), 1, "the handle found the loss");
+    drop(running);
     drop((candidate, locks));
     forget_counter(&scene);
     scene.end().await;
@@ -199,10 +239,11 @@ async fn a_candidate_that_is_ended_by_a_signal_leaves_nothing_behind() {
     let scene = Scene::start();
     let (locks, beside) = (scene.client().await, scene.client().await);
     let mut candidate = Candidate::new(&locks, "a");
-    let signal = tokio::time::sleep(100 * MS);
+    let handle = candidate.handle();
+    let signal = eventually("it leads", || handle.is_leading(), |&leads| leads);
     tokio::select! {
         done = candidate.run(async |_: Leadership| std::future::pending::<()>().await) => panic!("{done:?}"),
-        () = signal => {}
+        _ = signal => {}
     }
     locks.shutdown().await.unwrap();
     assert!(!scene.server.run::<bool>(&["EXISTS", "a"]));

@@ -63,14 +63,20 @@ pub(crate) enum Has {
     Nothing,
 }
 
+/// A member with which a call begins anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Anew {
+    pub(crate) member: usize,
+    /// It was granted, and has to be released.
+    pub(crate) is_given_back: bool,
+}
+
 /// What follows from a round.
 pub(crate) struct Judged {
     /// `None`: a hold that the call wanted to re-enter is gone, so it begins anew.
     pub(crate) round: Option<Round>,
     /// The members with which the call begins anew, with another id.
-    pub(crate) begins_anew: PerMember<usize>,
-    /// Those of them that were granted, and have to be released.
-    pub(crate) gives_back: PerMember<usize>,
+    pub(crate) anew: PerMember<Anew>,
     /// Other owners perhaps do the same: the call pauses, for longer each time.
     pub(crate) is_split: bool,
 }
@@ -107,12 +113,12 @@ impl Call {
     }
 
     /// What the next round does if another owner holds the lock.
-    pub(crate) fn if_held(&mut self, now: Moment) -> IfHeld {
+    pub(crate) fn if_held(&mut self, now: impl FnOnce() -> Moment) -> IfHeld {
         self.intent.if_held(now)
     }
 
     /// How long a writer still lets new readers in. `None`: the time of the next attempt does not depend on that.
-    pub(crate) fn patience_left(&self, now: Moment) -> Option<Duration> {
+    pub(crate) fn patience_left(&self, now: impl FnOnce() -> Moment) -> Option<Duration> {
         self.intent.left(now)
     }
 
@@ -165,7 +171,7 @@ impl Call {
         let mut refused: Option<(usize, Option<Duration>)> = None;
         let mut failed: Option<(usize, Fault)> = None;
         let mut faults = 0;
-        let mut begins_anew = PerMember::new();
+        let mut anew = PerMember::new();
         // A call that waits for one member continues to wait for that member, as long as that member refuses.
         let replaces = |known: Option<usize>, member| known.is_none() || waits_for == Some(member);
         for (member, answer) in answers {
@@ -177,7 +183,7 @@ impl Call {
                 Answer::Granted { until, leaves_permits } => {
                     (of_member.granted_until, of_member.leaves_permits) = (Some(until), leaves_permits);
                 }
-                Answer::Gone => begins_anew.push(member),
+                Answer::Gone => anew.push(Anew { member, is_given_back: false }),
                 Answer::Held(left) => {
                     if replaces(refused.map(|(known, _)| known), member) {
                         refused = Some((member, left));
@@ -194,15 +200,14 @@ impl Call {
         }
         let deadlines = self.members.iter().map(|member| member.granted_until.unwrap_or(Moment::PAST));
         let is_granted = quorum_deadline(deadlines, self.quorum) > now;
-        if is_granted || !begins_anew.is_empty() {
-            let round = is_granted.then_some(Round::Granted);
-            return Judged { round, begins_anew, gives_back: PerMember::new(), is_split: false };
+        if is_granted || !anew.is_empty() {
+            return Judged { round: is_granted.then_some(Round::Granted), anew, is_split: false };
         }
         if refused.is_some() {
             self.intent.refused(now);
         }
-        let gives_back = self.gives_back(refused.map(|(member, _)| member), has, &mut begins_anew);
-        self.given_back = if gives_back.is_empty() { 0 } else { self.given_back + 1 };
+        let anew = self.gives_back(refused.map(|(member, _)| member), has);
+        self.given_back = if anew.iter().any(|anew| anew.is_given_back) { self.given_back + 1 } else { 0 };
         // A lock that needs all members pauses only after several such rounds: the order of the members prevents a split if all clients
         // use the same order.
         let is_split = self.given_back > if self.needs_all() { ROUNDS_BEFORE_PAUSE } else { 0 };
@@ -219,7 +224,7 @@ impl Call {
                 Round::Failed { member: waits_for.unwrap_or(0), fault }
             }
         };
-        Judged { round: Some(round), begins_anew, gives_back, is_split }
+        Judged { round: Some(round), anew, is_split }
     }
 
     /// Gives back the members that were granted in a failed round. So while the owner waits for one member, it keeps nothing except its place
@@ -227,32 +232,22 @@ impl Call {
     /// refused, a member that gave no answer is attempted again with the same id.
     ///
     /// A member that was re-entered stays held: with a new id, this owner would wait for itself.
-    fn gives_back(
-        &mut self,
-        waits_for: Option<usize>,
-        has: impl Fn(usize) -> Has,
-        begins_anew: &mut PerMember<usize>,
-    ) -> PerMember<usize> {
-        let mut gives_back = PerMember::new();
+    fn gives_back(&mut self, waits_for: Option<usize>, has: impl Fn(usize) -> Has) -> PerMember<Anew> {
+        let mut anew = PerMember::new();
         for (member, OfMember { granted_until, is_unreplicated, .. }) in self.members.iter_mut().enumerate() {
             // A hold that too few replicas have is released, too. Then the next attempt writes again: `WAIT` waits only for writes.
             let was_granted = granted_until.take().is_some() || std::mem::take(is_unreplicated);
             let is_other = waits_for.is_some_and(|waits_for| waits_for != member);
-            if !was_granted && !is_other {
-                continue;
-            }
-            match has(member) {
-                Has::Hold => {}
-                Has::Nothing if !was_granted => {}
-                _ => {
-                    begins_anew.push(member);
-                    if was_granted {
-                        gives_back.push(member);
-                    }
-                }
+            let begins_anew = match () {
+                () if was_granted => !matches!(has(member), Has::Hold),
+                () if is_other => matches!(has(member), Has::Trace),
+                () => false,
+            };
+            if begins_anew {
+                anew.push(Anew { member, is_given_back: was_granted });
             }
         }
-        gives_back
+        anew
     }
 }
 
@@ -280,13 +275,13 @@ impl WriterIntent {
     }
 
     /// How long it still lets new readers in. `None`: the time of the next attempt does not depend on that.
-    fn left(self, now: Moment) -> Option<Duration> {
-        let since = self.since?;
-        Some(PATIENCE.saturating_sub(now.since(since)))
+    fn left(self, now: impl FnOnce() -> Moment) -> Option<Duration> {
+        let since = self.since?; // as mostly: so nobody reads the clock
+        Some(PATIENCE.saturating_sub(now().since(since)))
     }
 
     /// What the next attempt of a call that waits does if another owner holds the lock.
-    fn if_held(&mut self, now: Moment) -> IfHeld {
+    fn if_held(&mut self, now: impl FnOnce() -> Moment) -> IfHeld {
         self.tells = self.left(now).is_some_and(|left| left.is_zero());
         if self.tells {
             self.since = None;
@@ -503,8 +498,10 @@ mod tests {
         answers: &[Option<Answer>],
         has: &[Has],
         waits_for: Option<usize>,
-        Judged { round, begins_anew, gives_back, .. }: &Judged,
+        Judged { round, anew, .. }: &Judged,
     ) {
+        let begins_anew: Vec<usize> = anew.iter().map(|anew| anew.member).collect();
+        let is_given_back = |member| anew.contains(&Anew { member, is_given_back: true });
         let is = |member: usize, wanted: fn(&Answer) -> bool| answers[member].as_ref().is_some_and(wanted);
         let lasts =
             |member| is(member, |answer| matches!(answer, Answer::Granted { until, .. } if *until > NOW));
@@ -515,7 +512,10 @@ mod tests {
         assert_eq!(matches!(round, Some(Round::Granted)), is_granted);
         if is_granted || !gone.is_empty() {
             assert_eq!((round.is_none(), &gone[..]), (!is_granted, &begins_anew[..]));
-            assert!(gives_back.is_empty(), "what was granted is held, or attempted again");
+            assert!(
+                !anew.iter().any(|anew| anew.is_given_back),
+                "what was granted is held, or attempted again"
+            );
             return;
         }
         let may_have = |answer: &Answer| match answer {
@@ -526,13 +526,9 @@ mod tests {
         for member in all.clone() {
             assert_eq!(call.granted_until(member), None);
             let is_held = matches!(has[member], Has::Hold);
-            assert_eq!(gives_back.contains(&member), is(member, may_have) && !is_held);
+            assert_eq!(is_given_back(member), is(member, may_have) && !is_held);
             assert!(!begins_anew.contains(&member) || !is_held, "it would wait for itself");
         }
-        assert!(
-            gives_back.iter().all(|member| begins_anew.contains(member)),
-            "a copy of its release can run late"
-        );
         match round {
             Some(Round::Refused { member, left }) => {
                 assert_eq!(*left, LEFT);
@@ -599,21 +595,21 @@ mod tests {
         let refused =
             |call: &mut Call, at| drop(call.judge([(0, Answer::Held(None))], None, |_| Has::Trace, at));
         let mut writer = Call::new(1, 1, true);
-        assert_eq!((writer.if_held(NOW), writer.patience_left(NOW)), (IfHeld::Queue, None));
+        assert_eq!((writer.if_held(|| NOW), writer.patience_left(|| NOW)), (IfHeld::Queue, None));
         refused(&mut writer, NOW);
         let later = NOW.plus(PATIENCE);
-        assert_eq!(writer.patience_left(NOW), Some(PATIENCE));
-        assert_eq!(writer.if_held(later.minus(Duration::from_nanos(1))), IfHeld::Queue);
+        assert_eq!(writer.patience_left(|| NOW), Some(PATIENCE));
+        assert_eq!(writer.if_held(|| later.minus(Duration::from_nanos(1))), IfHeld::Queue);
         assert!(!writer.is_shown());
-        assert_eq!(writer.if_held(later), IfHeld::BlockReaders);
+        assert_eq!(writer.if_held(|| later), IfHeld::BlockReaders);
         refused(&mut writer, later);
-        assert_eq!((writer.is_shown(), writer.patience_left(later)), (true, None));
+        assert_eq!((writer.is_shown(), writer.patience_left(|| later)), (true, None));
         // It was woken: the readers that the release woke enter with it.
-        assert_eq!(writer.if_held(later), IfHeld::KeepBlocking);
+        assert_eq!(writer.if_held(|| later), IfHeld::KeepBlocking);
         refused(&mut writer, later);
-        assert_eq!(writer.if_held(later.plus(PATIENCE)), IfHeld::BlockReaders);
+        assert_eq!(writer.if_held(|| later.plus(PATIENCE)), IfHeld::BlockReaders);
         let mut reader = Call::new(1, 1, false);
         refused(&mut reader, NOW);
-        assert_eq!(reader.if_held(later), IfHeld::Queue);
+        assert_eq!(reader.if_held(|| later), IfHeld::Queue);
     }
 }

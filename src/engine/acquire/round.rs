@@ -11,7 +11,7 @@ use crate::base::error::{Error, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::jitter::{self, Backoff};
 use crate::base::timer::{sleep, timeout};
-use crate::engine::acquire::call::{Answer, Call, CallKind, Has, Judged, Round};
+use crate::engine::acquire::call::{Anew, Answer, Call, CallKind, Has, Judged, Round};
 use crate::engine::grant::Grant;
 use crate::engine::grant::pending::PendingHold;
 use crate::engine::handle::Handle;
@@ -119,31 +119,28 @@ impl<'a> PendingMembers<'a> {
     /// Attempts each member once. Unless the call is a try, the attempt also queues where a member has a queue on the server.
     pub(crate) async fn round(&mut self, waits_for: Option<usize>) -> Result<Round> {
         loop {
-            let if_held = if self.is_try { IfHeld::Refuse } else { self.call.if_held(clock::now()) };
+            let if_held = if self.is_try { IfHeld::Refuse } else { self.call.if_held(clock::now) };
             let answers = match self.pending.len() {
-                1 => {
-                    let answer = self.read(0, self.attempt(0, if_held).await)?;
-                    self.at = clock::now();
-                    if self.call.is_granted_alone(&answer, self.at) {
-                        return Ok(Round::Granted);
-                    }
-                    smallvec![(0, answer)]
-                }
+                1 => smallvec![(0, self.read(0, self.attempt(0, if_held).await)?)],
                 _ if self.handle.needs_all() => self.attempt_in_order(if_held).await?,
                 _ => self.attempt_together(if_held).await?,
             };
             self.at = clock::now();
+            if let [(0, answer)] = &answers[..]
+                && self.call.is_granted_alone(answer, self.at)
+            {
+                return Ok(Round::Granted);
+            }
             let has = |member: usize| match &self.pending[member] {
                 hold if hold.want > 1 => Has::Hold,
                 hold if hold.grant.may_exist_on_server() => Has::Trace,
                 _ => Has::Nothing,
             };
-            let Judged { round, begins_anew, gives_back, is_split } =
-                self.call.judge(answers, waits_for, has, self.at);
+            let Judged { round, anew, is_split } = self.call.judge(answers, waits_for, has, self.at);
             let mut given_back = Vec::new();
-            for member in begins_anew {
+            for Anew { member, is_given_back } in anew {
                 let before = self.begin_anew(member)?;
-                if gives_back.contains(&member) {
+                if is_given_back {
                     given_back.push(before);
                 }
             }
@@ -228,7 +225,7 @@ impl<'a> PendingMembers<'a> {
 
     /// How long a writer still lets new readers in. `None`: the time of the next attempt does not depend on that.
     pub(crate) fn patience_left(&self) -> Option<Duration> {
-        self.call.patience_left(clock::now())
+        self.call.patience_left(clock::now)
     }
 
     /// Gives up the attempts on a member so far, and begins with a new grant.
