@@ -25,6 +25,7 @@ mod identity;
 mod interleavings;
 mod late_copies;
 mod leading;
+mod lingering;
 mod listing;
 mod local_queue;
 mod lost;

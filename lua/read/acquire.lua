@@ -26,6 +26,9 @@
   Repeating  a copy that finds its own hold answers "granted" and adds no hold. A copy that runs after the hold was
              released creates an orphan. The sender releases this orphan until no copy can arrive
 ]]
+-- So long a free lock is kept for somebody on whose behalf readers were stopped.
+local COME_MS = 10
+
 local lock, channel = KEYS[1], KEYS[2]
 local owner, grant, lease_ms = ARGV[1], ARGV[2], ARGV[3]
 
@@ -76,8 +79,14 @@ local function stopped_ms()
   end
   -- pcall: a key that was replaced by another type stops nobody.
   local value = redis.pcall('get', intent)
-  local calm_ms = type(value) == 'string' and tonumber(string.match(value, '^%d+'))
-  return calm_ms and math.max(left_ms - calm_ms, 0) or 0
+  local calm_ms, writer = string.match(type(value) == 'string' and value or '', '^(%d+) ?(.*)$')
+  local stopped_ms = calm_ms and math.max(left_ms - calm_ms, 0) or 0
+  if stopped_ms > COME_MS and not mode and writer == SOMEBODY then
+    -- Somebody has been told that the lock is free. He is perhaps gone.
+    stopped_ms = COME_MS
+    redis.call('pexpire', intent, calm_ms + stopped_ms)
+  end
+  return stopped_ms
 end
 
 local found = grant_of(tag, owner, count)

@@ -51,7 +51,14 @@ if mode == 'read' then
     -- Not beside data of another program: the sender reports an error, and does not wait.
     if turn_ms > 0 and reader_ms > 0 then
       -- NX: no writer makes an intent longer. So even if all writers die, readers are stopped for at most one turn in ten.
-      redis.call('set', intent, 9 * turn_ms .. ' ' .. writer, 'px', 10 * turn_ms, 'nx')
+      local mine = 9 * turn_ms .. ' ' .. writer
+      if not redis.call('set', intent, mine, 'px', 10 * turn_ms, 'nx') then
+        -- An intent on behalf of somebody is shorter, and perhaps was that of this writer.
+        local other = redis.pcall('get', intent)
+        if type(other) == 'string' and string.match(other, '^%d+ (.*)$') == SOMEBODY then
+          redis.call('set', intent, mine, 'px', 10 * turn_ms)
+        end
+      end
     end
     return reader_ms
   end

@@ -1,6 +1,7 @@
 //! The options of one lock. No I/O and no clock.
 
 use std::borrow::Cow;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,9 @@ const SHORTEST_RENEWED: Duration = Duration::from_millis(100);
 
 /// Shorter than this, the margin leaves nothing.
 const SHORTEST: Duration = Duration::from_millis(10);
+
+/// A writer of another client can wait for so long although nobody reads.
+const LINGERS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(1);
 
 /// Long enough for every purpose, and short enough that no server overflows.
 pub(crate) const LONGEST: Duration = Duration::from_secs(10 * 31_557_600); // `10years`, as errors name it
@@ -64,6 +68,8 @@ pub(crate) struct Terms {
     pub(crate) max_hold: Option<Duration>,
     /// The lock stays held for so long.
     pub(crate) min_hold: Option<Duration>,
+    /// The client keeps a read hold for so long after its last reader.
+    pub(crate) linger: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -144,6 +150,15 @@ impl LockOptions {
     /// ```
     pub const fn min_hold(&self) -> Option<Duration> {
         self.0.terms.min_hold
+    }
+
+    /// Returns the option [`linger`](LockOptionsBuilder::linger). `None`: it is not set.
+    ///
+    /// ```
+    /// assert_eq!(lockkeeper::LockOptions::default().linger(), None);
+    /// ```
+    pub const fn linger(&self) -> Option<Duration> {
+        self.0.terms.linger
     }
 
     /// Returns the option [`group`](LockOptionsBuilder::group). `None`: it is not set.
@@ -245,6 +260,34 @@ impl LockOptionsBuilder {
         self
     }
 
+    /// Sets for how long the client keeps a read lock after its last reader has left. From 1 ms to 1 s; 20 to 50 ms suit a cache. Not
+    /// together with [`renewed`](Self::renewed), [`fixed`](Self::fixed), [`max_hold`](Self::max_hold) or [`min_hold`](Self::min_hold). It has
+    /// an effect only on a [`ReadLock`](crate::ReadLock), and none while the setting `sharing` is zero.
+    ///
+    /// A read that begins meanwhile sends no command. At the end of the time, the client renews the lock with one command if somebody
+    /// read meanwhile, and otherwise releases it. The price:
+    ///
+    /// - A writer of the same client waits for readers only, as without the option. A writer of another client waits up to `linger`
+    ///   longer, and its [`try_lock`](crate::BaseLock::try_lock) can be refused although nobody reads.
+    /// - If somebody deletes the lock on the server, readers still begin for up to 1.25 times `linger`.
+    /// - A process that ends without [`shutdown`](crate::LockClient::shutdown) leaves the lock held until its lease ends.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use lockkeeper::LockOptions;
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let lingering = LockOptions::builder().linger(Duration::from_millis(50)).build()?;
+    /// let prices = locks.read_write_lock("lock:prices");
+    /// let guard = prices.read().with(&lingering).lock().await?;
+    /// // … look the price up …
+    /// guard.unlock().await?; // sends nothing, and the next read does not either
+    /// # Ok(()) }
+    /// ```
+    pub const fn linger(mut self, time: Duration) -> Self {
+        self.terms.linger = Some(time);
+        self
+    }
+
     /// Sets the group: the label `group` of the lock's metrics, from 1 to 64 bytes. Without the feature `metrics`, it has no effect.
     ///
     /// Use a few fixed names, such as one for each kind of job. Each is a series of its own in the metrics, for as long as the client
@@ -289,7 +332,7 @@ impl LockOptionsBuilder {
 impl Terms {
     /// Whether the watchdog renews the usual lease, and ends with the release.
     pub(crate) fn are_usual(&self) -> bool {
-        *self == Self::default()
+        *self == Self { linger: self.linger, ..Self::default() }
     }
 
     /// The lease that an attempt asks for.
@@ -308,16 +351,25 @@ impl Terms {
     fn parse(self) -> Result<Self, ConfigError> {
         let lease = match self.lease {
             Lease::Usual => Lease::Usual,
-            Lease::Renewed(lease) => Lease::Renewed(within("renewed", lease, SHORTEST_RENEWED)?),
-            Lease::Fixed(lease) => Lease::Fixed(within("fixed", lease, SHORTEST)?),
+            Lease::Renewed(lease) => Lease::Renewed(within("renewed", lease, SHORTEST_RENEWED..=LONGEST)?),
+            Lease::Fixed(lease) => Lease::Fixed(within("fixed", lease, SHORTEST..=LONGEST)?),
         };
-        let parse =
-            |field, time: Option<Duration>| time.map(|time| within(field, time, SHORTEST)).transpose();
-        let parsed = Self {
+        let parse = |field, time: Option<Duration>| {
+            time.map(|time| within(field, time, SHORTEST..=LONGEST)).transpose()
+        };
+        let mut parsed = Self {
             lease,
             max_hold: parse("max_hold", self.max_hold)?,
             min_hold: parse("min_hold", self.min_hold)?,
+            linger: self.linger,
         };
+        if let Some(time) = parsed.linger {
+            if !parsed.are_usual() {
+                let problem = "contradicts `renewed`, `fixed`, `max_hold` and `min_hold`";
+                return Err(ConfigError::new("linger", problem));
+            }
+            parsed.linger = Some(within("linger", time, LINGERS)?);
+        }
         let fixed = if let Lease::Fixed(lease) = lease { Some(lease) } else { None };
         match (parsed.min_hold, [fixed, parsed.max_hold].into_iter().flatten().min()) {
             (Some(least), Some(most)) if least > most => {
@@ -330,22 +382,26 @@ impl Terms {
     }
 }
 
-fn within(field: &'static str, time: Duration, shortest: Duration) -> Result<Duration, ConfigError> {
-    whole_millis(time, shortest).map_err(|problem| ConfigError::new(field, problem))
+fn within(
+    field: &'static str,
+    time: Duration,
+    range: RangeInclusive<Duration>,
+) -> Result<Duration, ConfigError> {
+    whole_millis(time, range).map_err(|problem| ConfigError::new(field, problem))
 }
 
 /// Returns a lease in whole milliseconds, or what is wrong with it.
-pub(crate) fn whole_millis(lease: Duration, shortest: Duration) -> Result<Duration, String> {
-    if (shortest..=LONGEST).contains(&lease) {
+pub(crate) fn whole_millis(lease: Duration, range: RangeInclusive<Duration>) -> Result<Duration, String> {
+    if range.contains(&lease) {
         return Ok(Duration::from_millis(u64::try_from(lease.as_millis()).unwrap_or(u64::MAX)));
     }
-    let [lease, shortest, longest] = [lease, shortest, LONGEST].map(humantime::format_duration);
+    let [lease, shortest, longest] = [lease, *range.start(), *range.end()].map(humantime::format_duration);
     Err(format!("must be from {shortest} to {longest}, not {lease}"))
 }
 
 /// A lease that a call asks for.
 pub(crate) fn asked_lease(lease: Duration) -> Result<Duration, String> {
-    whole_millis(lease, SHORTEST)
+    whole_millis(lease, SHORTEST..=LONGEST)
 }
 
 /// The options as they are in a file. All values are text, so that an error can name the field.
@@ -361,6 +417,8 @@ struct Fields {
     #[serde(skip_serializing_if = "Option::is_none")]
     min_hold: Option<Text>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    linger: Option<Text>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<Text>,
 }
 
@@ -373,7 +431,9 @@ impl From<LockOptions> for Fields {
             Lease::Fixed(lease) => (None, Some(text(lease))),
         };
         let group = group.map(|group| Text::new(group.into_owned()));
-        Self { renewed, fixed, max_hold: terms.max_hold.map(text), min_hold: terms.min_hold.map(text), group }
+        let [max_hold, min_hold, linger] =
+            [terms.max_hold, terms.min_hold, terms.linger].map(|time| time.map(text));
+        Self { renewed, fixed, max_hold, min_hold, linger, group }
     }
 }
 
@@ -391,6 +451,7 @@ impl TryFrom<Fields> for LockOptions {
         }
         options.terms.max_hold = time("max_hold", fields.max_hold)?;
         options.terms.min_hold = time("min_hold", fields.min_hold)?;
+        options.terms.linger = time("linger", fields.linger)?;
         options.group = fields.group.map(|group| Cow::Owned(group.into_string()));
         options.build()
     }
@@ -407,7 +468,7 @@ mod tests {
         let terms = |lease: Option<u32>, max_hold: Option<u32>, min_hold: Option<u32>| {
             let lease = lease.map_or(Lease::Usual, |lease| Lease::Fixed(lease * SECOND));
             let [max_hold, min_hold] = [max_hold, min_hold].map(|time| time.map(|time| time * SECOND));
-            Terms { lease, max_hold, min_hold }.first_lease(30 * SECOND).as_secs()
+            Terms { lease, max_hold, min_hold, linger: None }.first_lease(30 * SECOND).as_secs()
         };
         assert_eq!(terms(None, None, None), 30);
         assert_eq!(terms(None, None, Some(5)), 30);
@@ -431,6 +492,12 @@ mod tests {
             (build().fixed(SECOND).renewed(SECOND), "fixed"),
             (build().renewed(SECOND).fixed(SECOND), "fixed"),
             (build().max_hold(SECOND).min_hold(2 * SECOND), "min_hold"),
+            (build().linger(Duration::from_micros(999)), "linger"),
+            (build().linger(Duration::from_millis(1_001)), "linger"),
+            (build().linger(SECOND).renewed(SECOND), "linger"),
+            (build().linger(SECOND).fixed(SECOND), "linger"),
+            (build().linger(SECOND).max_hold(SECOND), "linger"),
+            (build().linger(SECOND).min_hold(SECOND), "linger"),
             (build().group(""), "group"),
             (build().group("g".repeat(65)), "group"),
         ] {
@@ -440,6 +507,8 @@ mod tests {
             build().renewed(SECOND).min_hold(day),
             build().renewed(2 * SECOND).renewed(SECOND),
             build().fixed(LONGEST).min_hold(LONGEST),
+            build().linger(Duration::from_millis(1)),
+            build().linger(SECOND).group("g"),
             build().group("g".repeat(64)),
         ] {
             builder.build().expect("valid");
@@ -461,6 +530,8 @@ mod tests {
         assert_eq!((options.max_hold(), options.min_hold()), (Some(60 * SECOND), None));
         assert_eq!(options.group(), Some("a"));
         assert_eq!(options.to_builder().build().as_ref(), Ok(&options));
+        let lingering: LockOptions = serde_json::from_str(r#"{"linger":"50ms"}"#).expect("serde");
+        assert_eq!(lingering.linger(), Some(Duration::from_millis(50)));
         let both = options.to_builder().fixed(SECOND).build();
         assert_eq!(both.map_err(|error| error.field()), Err("fixed"));
         for (text, said) in [

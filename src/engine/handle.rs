@@ -250,6 +250,11 @@ impl Handle {
             && !self.config().sharing().is_zero()
     }
 
+    /// For how long a read hold stays after its last reader has left.
+    pub(crate) const fn linger(&self) -> Option<Duration> {
+        self.terms.linger
+    }
+
     /// How long a hold lasts if it begins now.
     pub(crate) fn term(&self, now: Moment) -> Term {
         let Terms { lease, max_hold, .. } = self.terms;

@@ -34,11 +34,11 @@ fn batch_size() -> usize {
     BATCH_SIZE
 }
 
-/// Between two ticks, items that are due within this time are taken together.
-const BETWEEN_TICKS: Duration = Duration::from_millis(10);
-
 /// When everything is to be run at once, it is spread over this time.
 const RUSH: Duration = Duration::from_millis(100);
+
+/// The tick of a duty whose items are never taken before they are due.
+pub(crate) const NO_TICK: Duration = Duration::from_secs(3_600);
 
 /// What is done for items, again and again.
 pub(crate) trait Duty: Send + Sync + 'static {
@@ -48,6 +48,11 @@ pub(crate) trait Duty: Send + Sync + 'static {
 
     /// How much too early an item can be taken, to fill a batch.
     fn ahead(&self) -> Duration;
+
+    /// Between two ticks, items that are due within this time are taken together.
+    fn together(&self) -> Duration {
+        Duration::from_millis(10)
+    }
 
     /// Begins with an item that was taken off the list, where it had this key. `None`: there is nothing to do for it.
     fn begin(&self, item: &Arc<Self::Item>, key: Key) -> Option<Self::Group>;
@@ -218,15 +223,15 @@ impl<T: Send + Sync> Shared<T> {
     }
 
     /// Takes what is due off the list. On a tick, items that are due a little later fill the last batch.
-    fn take_due(&self, now: Moment, ahead: Duration) -> Vec<(Key, Arc<T>)> {
+    fn take_due<D: Duty<Item = T>>(&self, duty: &D, now: Moment) -> Vec<(Key, Arc<T>)> {
         let mut list = lock(&self.list);
         let until = |list: &List<T>, time: Moment| list.due.range(..=(time, NonZeroU64::MAX)).count();
         let take = if now < list.ticks_at {
-            until(&list, now.plus(BETWEEN_TICKS))
+            until(&list, now.plus(duty.together()))
         } else {
             list.ticks_at = now.plus(self.tick);
             let due = until(&list, list.ticks_at);
-            due.next_multiple_of(self.batch_size).min(until(&list, list.ticks_at.plus(ahead)))
+            due.next_multiple_of(self.batch_size).min(until(&list, list.ticks_at.plus(duty.ahead())))
         };
         (0..take).filter_map(|_| list.due.pop_first()).collect()
     }
@@ -270,7 +275,7 @@ async fn run<D: Duty>(shared: Arc<Shared<D::Item>>, duty: D) {
             tokio::select! {
                 biased;
                 () = &mut look => {
-                    let due = shared.take_due(clock::now(), duty.ahead());
+                    let due = shared.take_due(duty, clock::now());
                     running.extend(shared.batches(duty, due).into_iter().map(|batch| serve(duty, batch, None)));
                     break;
                 }

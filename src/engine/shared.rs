@@ -25,7 +25,7 @@ use crate::engine::hold::lease::{Periods, Rules};
 use crate::engine::listeners::{Listeners, Messages};
 use crate::engine::observer::Observer;
 use crate::engine::recent_releases::RecentReleases;
-use crate::engine::scheduler::Scheduler;
+use crate::engine::scheduler::{NO_TICK, Scheduler};
 use crate::engine::under_way::UnderWay;
 use crate::engine::wait::queue::WaitQueues;
 use crate::store::{ClientName, OpenError, Source, SourceError, Store};
@@ -49,6 +49,7 @@ pub(crate) struct Engine {
     rules: [Rules; 2],
     pub(crate) renewals: Scheduler<Grant>,
     pub(crate) heartbeats: Scheduler<Grant>,
+    pub(crate) confirmations: Scheduler<Grant>,
     pub(crate) background: Background,
     /// Limits the reports of releases that failed.
     pub(crate) failed_releases: Limit,
@@ -102,6 +103,7 @@ impl Engine {
             rules,
             renewals: Scheduler::new(periods.renewal_tick()),
             heartbeats: Scheduler::new(periods.heartbeat_tick()),
+            confirmations: Scheduler::new(NO_TICK),
             background: Background::start(),
             failed_releases: Limit::default(),
             under_way: UnderWay::default(),
@@ -213,9 +215,11 @@ impl Engine {
         for pending in self.under_way.all() {
             pending.give_up(now);
         }
+        self.read_grants.close_all();
         let released = self.all_released(limit).await;
         self.renewals.close();
         self.heartbeats.close();
+        self.confirmations.close();
         // No lock depends on the rest, so its faults are none of the shutdown.
         let rest = self.config.command_timeout();
         let _ = join(timeout(rest, last), timeout(rest, self.beside.drain())).await;

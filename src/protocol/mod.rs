@@ -48,8 +48,8 @@ pub(crate) use keys::{LockKeys, RELEASED, announcement_key, holds_key, self_test
 pub(crate) use listing::{Holding, LeaseLeft, Listing};
 pub(crate) use read_write::{Read, Write};
 pub(crate) use reply::{
-    AcquireReply, ClaimReply, Granted, PermitInUse, PermitsReply, PlaceReply, ReleaseReply, RenewalReply,
-    StateReply, parse_heartbeat, parse_holders, parse_renewal,
+    AcquireReply, ClaimReply, ConfirmReply, Granted, PermitInUse, PermitsReply, PlaceReply, ReleaseReply,
+    RenewalReply, StateReply, parse_heartbeat, parse_holders, parse_renewal,
 };
 pub(crate) use rights::sharded;
 pub(crate) use script::{Arg, Batch, Call, Form, PermitIds, Reply, Row, Script};

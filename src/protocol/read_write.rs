@@ -19,9 +19,36 @@ use super::traits::{HolderRef, IfHeld, LockType, Protocol, Traits, millis};
 #[derive(Debug)]
 pub(crate) struct Read;
 
+impl Read {
+    /// Renews a hold that lingers, and asks whether somebody waits. `linger`: the next confirmation comes so much later. `makes_gap`: new
+    /// readers are stopped also if nobody is seen to wait.
+    pub(crate) fn confirm(holder: HolderRef<'_>, linger: Duration, makes_gap: bool) -> Call {
+        let HolderRef { keys, owner, grant, config, .. } = holder;
+        // Other clients hear of the stop when they confirm. Until then they keep the lock, and after that a writer has to come.
+        let (stop, calm) = (linger * 3 / 2 + WRITER_COMES, linger.max(READERS_COME));
+        let (lease, is_gap) = (millis(config.watchdog_lease()), u64::from(makes_gap));
+        scripts::read_confirm(
+            &keys.lock,
+            &keys.channel,
+            owner,
+            grant,
+            lease,
+            millis(stop),
+            millis(calm),
+            is_gap,
+        )
+    }
+}
+
 /// The protocol of [`WriteLock`](crate::WriteLock).
 #[derive(Debug)]
 pub(crate) struct Write;
+
+/// So long a writer has to come after the last reader has left.
+const WRITER_COMES: Duration = Duration::from_millis(20);
+
+/// After a stop, readers that it kept waiting come within this time. Until then they are not taken for writers.
+const READERS_COME: Duration = Duration::from_millis(20);
 
 /// Redisson appends this to the owner's id in the field of a write hold.
 const WRITER: &str = ":write";

@@ -34,6 +34,7 @@ pub(super) mod number {
         FIRST_AND_FREE = -14,
         MORE_DEAD = -15,
         TOO_MANY = -16,
+        WANTED = -17,
     }
 }
 
@@ -122,6 +123,16 @@ pub(crate) enum RenewalReply {
     Refused(String),
 }
 
+/// What the script that confirms a hold replies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ConfirmReply {
+    Renewed,
+    /// Renewed, and somebody waits for the lock.
+    Wanted,
+    /// The hold is not there.
+    Lost,
+}
+
 /// What a heartbeat script replies about one waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlaceReply {
@@ -197,6 +208,17 @@ impl ReleaseReply {
             Reply::Int(receivers @ 0..) => {
                 Ok(Self::Released { receivers: u32::try_from(receivers).unwrap_or(u32::MAX) })
             }
+            _ => Err(Fault::unexpected(reply)),
+        }
+    }
+}
+
+impl ConfirmReply {
+    pub(crate) fn parse(reply: &Reply) -> Result<Self, Fault> {
+        match *reply {
+            Reply::Int(number::RENEWED) => Ok(Self::Renewed),
+            Reply::Int(number::WANTED) => Ok(Self::Wanted),
+            Reply::Int(number::LOST) => Ok(Self::Lost),
             _ => Err(Fault::unexpected(reply)),
         }
     }

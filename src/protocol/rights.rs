@@ -59,7 +59,7 @@ pub(super) fn read_write(keys: &LockKeys) -> Vec<Right> {
     vec![
         (Arc::clone(&keys.lock), LOCK),
         (read_hold(&keys.lock, OWNER, 1), "del get pexpire pttl set"),
-        (writer_intent(&keys.lock), "del exists get pttl set"),
+        (writer_intent(&keys.lock), "del exists get pexpire pttl set"),
         (Arc::clone(&keys.channel), CHANNEL),
         (Arc::clone(&keys.channel), CHANNEL_AS_KEY),
     ]

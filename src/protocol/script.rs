@@ -37,6 +37,12 @@ const PUBLISH: &str = "'publish'";
 /// The command that publishes in one slot of a cluster.
 const SHARDED_PUBLISH: &str = "'spublish'";
 
+/// How a script asks for the number of those who listen on a channel.
+const LISTENERS: &str = "'pubsub', 'numsub'";
+
+/// The same for the messages of one slot of a cluster.
+const SHARDED_LISTENERS: &str = "'pubsub', 'shardnumsub'";
+
 impl Script {
     pub(super) const fn new(file: &'static str, source: &'static str) -> Self {
         Self { file, of_one: Forms::new(source), batch: None }
@@ -77,7 +83,8 @@ impl Forms {
         if !sharded {
             return &self.plain;
         }
-        let replaced = || self.plain.source.replace(PUBLISH, SHARDED_PUBLISH);
+        let replaced =
+            || self.plain.source.replace(PUBLISH, SHARDED_PUBLISH).replace(LISTENERS, SHARDED_LISTENERS);
         self.sharded.get_or_init(|| Form::new(Cow::Owned(replaced())))
     }
 }

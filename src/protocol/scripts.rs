@@ -80,6 +80,7 @@ scripts! {
         list("list.lua"; ; cursor, pattern, count, of_type, queue, counter, channel, rw_channel, sc_channel);
         place("place.lua"; queue; waiter);
         read_acquire("read/acquire.lua" of 48; lock, channel; owner, grant, lease_ms);
+        read_confirm("read/confirm.lua" of 48; lock, channel; owner, grant, lease_ms, stop_ms, calm_ms, is_gap);
         read_reenter("read/reenter.lua" of 64; lock, channel; owner, grant, want, lease_ms);
         read_release("read/release.lua" of 48; lock, channel; owner, grant, keep, usual_ms);
         read_state("read/state.lua" of 64; lock, channel; );

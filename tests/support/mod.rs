@@ -40,7 +40,7 @@ use tokio_test::task::Spawn;
 pub use child::Child;
 pub use lockkeeper_testkit::lua::hash as script_hash;
 pub use lockkeeper_testkit::{Commands, Faults, Proxy, ReservedPort, lua};
-pub use options::{at_least, at_most, fixed, grouped, renewing};
+pub use options::{at_least, at_most, fixed, grouped, lingering, renewing};
 pub use sentinel::Sentinel;
 pub use store::Server;
 pub use waiter::{waiter, woken_by_message};

@@ -24,3 +24,7 @@ pub fn at_least(min_hold: Duration) -> LockOptions {
 pub fn grouped(group: impl Into<Cow<'static, str>>) -> LockOptions {
     LockOptions::builder().group(group).build().unwrap()
 }
+
+pub fn lingering(linger: Duration) -> LockOptions {
+    LockOptions::builder().linger(linger).build().unwrap()
+}

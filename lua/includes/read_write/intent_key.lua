@@ -3,3 +3,6 @@
 local function intent_key(tag)
   return tag .. ':lockkeeper_intent'
 end
+
+-- Stands for the writer in an intent that a reader's client set on behalf of somebody who waits.
+local SOMEBODY = 'somebody'

@@ -213,7 +213,12 @@ impl<'a> AcquireCall<'a> {
         let can_take_handoff = self.handle.can_take_over() || self.handle.can_share();
         let waiting = self.handle.metrics.waiting();
         let manner = (can_take_handoff, comes_first);
-        (member, Waiter::join((self.wake_ups)(lock), key, manner, &lock.engine.config, waiting))
+        let waiter = Waiter::join((self.wake_ups)(lock), key, manner, &lock.engine.config, waiting);
+        if lock.protocol.stops_readers() {
+            // Readers of this client that come do not join from here on, so nobody needs a hold that lingers.
+            lock.engine.read_grants.end_lingering(&lock.keys.lock);
+        }
+        (member, waiter)
     }
 
     /// Leaves the queue for a member after the lock was granted.

@@ -57,6 +57,11 @@ impl<'a> PendingMembers<'a> {
             let start = member.owner.start(&member.lock, now, caller)?;
             pending.push(start.pending);
             ended.extend(start.ended);
+            if member.lock.protocol.stops_readers()
+                && let Some(idle) = member.lock.engine.read_grants.end_idle(&member.lock.keys.lock, now)
+            {
+                ended.add_attended(idle);
+            }
         }
         let is_foreign = |hold: &PendingHold| hold.want > 1 && hold.grant.is_foreign(hold.owner);
         if pending.iter().any(is_foreign) {
@@ -267,7 +272,7 @@ impl<'a> PendingMembers<'a> {
                 continue;
             }
             if handle.can_share() && pending.want == 1 && !pending.nested_in_write {
-                pending.grant.open_to_readers();
+                pending.grant.open_to_readers(handle.linger(), self.at);
             }
             handle.members[member].owner.set(&pending.grant);
             held.push(MemberHold { grant: Arc::clone(&pending.grant), owner: pending.owner, member });

@@ -18,6 +18,7 @@ use smallvec::SmallVec;
 use super::{End, Epoch, Machine, Releasing, Stay};
 use crate::base::clock::Moment;
 use crate::engine::grant::copies::{Answer, Order, Release};
+use crate::engine::grant::lingering::Confirmation;
 use crate::engine::grant::part::{Began, OwnerKey};
 use crate::engine::hold::deadline::Deadline;
 use crate::engine::hold::effects::{Effects, Fate};
@@ -29,6 +30,7 @@ const NOW: Moment = Moment::from_nanos(1_000_000_000);
 /// What is older makes no difference.
 const FLOOR: u32 = 6;
 const LEASE: u8 = 4;
+const LINGER: u8 = 2;
 /// For how many ticks a copy can still run.
 const LATE: u8 = 2;
 /// How long after the first answer the background stops.
@@ -90,11 +92,13 @@ enum Kind {
     Acquire { want: u32, order: Order },
     Release(Releasing),
     Renew,
+    Confirm,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Ran {
     Granted,
+    /// By another client. Or the answer to a confirmation: somebody waits.
     Held,
     Gone,
     Done,
@@ -106,6 +110,7 @@ enum From {
     Actor(usize),
     Background,
     Watchdog,
+    Confirmer,
     /// Its future was dropped.
     Nobody,
 }
@@ -186,6 +191,7 @@ struct World {
     actors: [Actor; 2],
     background: Option<Background>,
     is_renewing: bool,
+    confirms: Option<Confirmation>,
     budget: Budget,
     /// The hold was removed.
     was_removed: bool,
@@ -201,6 +207,8 @@ struct World {
     reads: bool,
     /// The lock stays held for so many ticks.
     min_hold: u8,
+    /// A read hold lingers.
+    lingers: bool,
 }
 
 fn here() -> Began {
@@ -241,6 +249,7 @@ impl World {
             actors,
             background: None,
             is_renewing: false,
+            confirms: None,
             budget,
             was_removed: false,
             was_lost: false,
@@ -249,6 +258,7 @@ impl World {
             syncs: false,
             reads: false,
             min_hold: 0,
+            lingers: false,
         }
     }
 
@@ -258,6 +268,10 @@ impl World {
 
     fn of_readers(self) -> Self {
         Self { reads: true, ..self }
+    }
+
+    fn lingering(self) -> Self {
+        Self { lingers: true, ..self.of_readers() }
     }
 
     fn with_min_hold(self) -> Self {
@@ -334,7 +348,8 @@ impl World {
                 self.tells(|machine, _| machine.stays_until(until, Some(ticks(LEASE))));
             }
             if self.reads {
-                self.machine.opens_to_readers();
+                let linger = self.lingers.then(|| ticks(LINGER));
+                self.tells(|machine, _| machine.opens_to_readers(linger, NOW));
             }
         } else {
             self.gives_up(a);
@@ -354,6 +369,8 @@ impl World {
         {
             return;
         }
+        // The server is not asked about a hold that lingers.
+        self.owes_report &= !self.machine.lingers();
         self.tells(|machine, _| machine.gives_back(&hold, true, NOW));
         if unlocks {
             self.actors[a].does = Does::Releases;
@@ -452,6 +469,16 @@ impl World {
                     _ => machine.not_renewed(NOW.plus(TICK), effects),
                 });
             }
+            (_, Kind::Confirm) => {
+                let asked = self.confirms.take().expect("it is under way");
+                self.tells(|machine, effects| match ran {
+                    Ran::Done | Ran::Held => {
+                        machine.confirmed(asked, at, ran == Ran::Held, (EPOCH, NOW), &rules());
+                    }
+                    Ran::Gone => machine.confirmed_nothing(effects),
+                    _ => machine.closes_to_readers(),
+                });
+            }
             other => unreachable!("{other:?}"),
         }
     }
@@ -473,6 +500,10 @@ impl World {
             (From::Watchdog, _) => {
                 self.is_renewing = false;
                 self.tells(|machine, effects| machine.not_renewed(NOW.plus(TICK), effects));
+            }
+            (From::Confirmer, _) => {
+                self.confirms = None;
+                self.tells(|machine, _| machine.closes_to_readers());
             }
             (From::Nobody, _) => {}
         }
@@ -504,12 +535,12 @@ impl World {
         let is_free = self.count == 0;
         match kind {
             Kind::Acquire { want: 1, .. } if is_free && self.other.is_some() => Ran::Held,
-            Kind::Acquire { want: 2.., .. } | Kind::Renew if is_free => Ran::Gone,
+            Kind::Acquire { want: 2.., .. } | Kind::Renew | Kind::Confirm if is_free => Ran::Gone,
             Kind::Acquire { want, .. } => {
                 (self.count, self.lease) = (self.count.max(want), LEASE);
                 Ran::Granted
             }
-            Kind::Renew => {
+            Kind::Renew | Kind::Confirm => {
                 self.lease = LEASE;
                 Ran::Done
             }
@@ -536,7 +567,7 @@ fn change_order(kind: &mut Kind, change: &mut dyn FnMut(&mut Order)) {
         Kind::Acquire { order, .. } | Kind::Release(Releasing { release: Release { order, .. }, .. }) => {
             change(order)
         }
-        Kind::Renew => {}
+        Kind::Renew | Kind::Confirm => {}
     }
 }
 
@@ -653,6 +684,12 @@ impl Model for World {
             if let Some(next) = wire.iter().position(|sent| sent.ran.is_none()) {
                 let kind = wire[next].kind;
                 add(at("runs", next), &mut |w| w.wires[c][next].ran = Some(w.runs(kind)));
+                if kind == Kind::Confirm && self.count > 0 {
+                    add(at("finds somebody who waits", next), &mut |w| {
+                        w.runs(kind);
+                        w.wires[c][next].ran = Some(Ran::Held);
+                    });
+                }
                 if self.budget.refusals > 0 {
                     add(at("is refused", next), &mut |w| {
                         w.budget.refusals -= 1;
@@ -709,6 +746,22 @@ impl Model for World {
                 }
             });
         }
+        if self.machine.confirms_at().is_some_and(|at| at <= NOW) && self.confirms.is_none() {
+            add(Name("the time to confirm comes", 0, 0), &mut |w| {
+                w.confirms = w.tells(|machine, _| machine.begins_confirmation(EPOCH, false, NOW));
+                if w.confirms.is_some() {
+                    w.sends(USUAL, From::Confirmer, Kind::Confirm);
+                }
+            });
+        }
+        if self.machine.lingers() {
+            // Its call is dropped at once, so the background releases.
+            add(Name("a writer of the client comes", 0, 0), &mut |w| {
+                if w.tells(|machine, _| machine.ends_idle()) {
+                    w.tells(|machine, _| machine.no_longer_attended());
+                }
+            });
+        }
         match self.other {
             None if self.count == 0 => add(Name("another client acquires", 1, 0), &mut |w| w.other = Some(2)),
             None => {}
@@ -759,6 +812,7 @@ impl Model for World {
         match stay {
             Stay::None => {}
             Stay::Offered { until } | Stay::ForReaders { until } => shift(until),
+            Stay::Lingers(lingering) => lingering.each_time(shift),
             Stay::Minimum { until, .. } => shift(until),
         }
         let holds = parts.iter_mut().flat_map(|part| &mut part.holds);
@@ -820,8 +874,11 @@ impl Model for World {
             "a valid guard, and the server said that it has nothing"
         );
         assert!(!self.is_over() || !self.owes_report, "nobody is told of a removed hold");
-        let is_watched =
-            self.is_renewing || self.is_leaked() || self.machine.clone().due(NOW, &rules()).is_some();
+        let is_confirmed = self.confirms.is_some() || self.machine.confirms_at().is_some();
+        let is_watched = is_confirmed
+            || self.is_renewing
+            || self.is_leaked()
+            || self.machine.clone().due(NOW, &rules()).is_some();
         assert!(!is_left || is_watched, "nobody releases what is owed");
         assert!(self.machine.attended <= 2, "attended for ever");
     }
@@ -839,7 +896,9 @@ impl Model for World {
 }
 
 /// Steps that need not come.
-const QUIET: [&str; 18] = [
+const QUIET: [&str; 20] = [
+    "finds somebody who waits",
+    "a writer of the client comes",
     "keeps its hold for readers",
     "unlocks",
     "drops its guard",
@@ -877,6 +936,10 @@ fn every_state_of_the_small_configurations_keeps_the_rules() {
         ("shutdowns", World::new([1, 0], Budget { shutdowns: 1, ..NOTHING })),
         ("leaks", World::new([1, 0], Budget { leaks: 1, ..NOTHING })),
         ("readers", World::new([0, 1], Budget { drops: 1, delays: 1, ..NOTHING }).of_readers()),
+        ("lingering", World::new([0, 1], Budget { drops: 1, ..NOTHING }).lingering()),
+        ("lingering, a delay", World::new([0, 1], Budget { delays: 1, ..NOTHING }).lingering()),
+        ("lingering, a removal", World::new([0, 1], Budget { removals: 1, ..NOTHING }).lingering()),
+        ("lingering, a break", World::new([0, 1], Budget { breaks: 1, ..NOTHING }).lingering()),
         ("minimum hold", World::new([1, 1], Budget { drops: 1, ..NOTHING }).with_min_hold()),
         ("replicas", World::new([0, 1], Budget { breaks: 1, drops: 1, ..NOTHING }).syncing()),
     ]);
@@ -890,6 +953,7 @@ fn every_state_of_the_small_configurations_keeps_the_rules() {
         "the background ends",
         "the minimum hold time ends",
         "the watchdog works",
+        "the time to confirm comes",
     ]) {
         assert!(seen.contains(expected), "never: {expected}");
     }
@@ -913,6 +977,10 @@ fn every_state_of_the_large_configurations_keeps_the_rules() {
         ("readers and delays", World::new([1, 1], Budget { delays: 1, drops: 1, ..NOTHING }).of_readers()),
         ("readers and breaks", World::new([0, 1], Budget { breaks: 1, ..NOTHING }).of_readers()),
         ("readers, a removal", World::new([0, 1], Budget { removals: 1, ..NOTHING }).of_readers()),
+        ("lingering and re-entries", World::new([1, 1], Budget { drops: 1, ..NOTHING }).lingering()),
+        ("lingering, two delays", World::new([1, 1], Budget { delays: 2, ..NOTHING }).lingering()),
+        ("lingering, a refusal", World::new([0, 2], Budget { refusals: 1, drops: 1, ..NOTHING }).lingering()),
+        ("lingering, a leak", World::new([0, 1], Budget { leaks: 1, delays: 1, ..NOTHING }).lingering()),
         ("minimum hold and breaks", World::new([1, 0], Budget { breaks: 1, ..NOTHING }).with_min_hold()),
         ("replicas, two breaks", World::new([0, 0], Budget { breaks: 2, ..NOTHING }).syncing()),
         ("replicas and delays", World::new([1, 0], Budget { breaks: 1, delays: 1, ..NOTHING }).syncing()),

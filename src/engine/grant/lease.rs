@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Effects, Grant, Machine};
+use super::lingering::Confirmation;
+use super::{Effects, Grant, Machine, State};
 use crate::base::clock::{self, Moment};
 use crate::base::fault::Fault;
 use crate::base::sync::lock;
@@ -11,7 +12,7 @@ use crate::engine::hold::{self, Hold};
 use crate::engine::lock_ref::LockRef;
 use crate::engine::observer::Lasting;
 use crate::engine::scheduler::Key;
-use crate::protocol::{Batch, RenewalReply, Row, millis, parse_renewal};
+use crate::protocol::{Batch, ConfirmReply, Read, RenewalReply, Row, millis, parse_renewal};
 use crate::store;
 
 /// The shortest time that Redis can count.
@@ -121,6 +122,45 @@ impl Grant {
                 None
             }
             Some(_) => Some(lasting),
+        });
+    }
+
+    /// Begins to confirm a hold that lingers. `None`: it is not due, or ends instead.
+    pub(crate) fn begin_confirmation(self: &Arc<Self>, key: Key, now: Moment) -> Option<Confirmation> {
+        let (epoch, is_closing) = (self.epoch(), self.lock.engine.is_closing());
+        self.change(now, |state, _| {
+            if !state.confirmation.begin(key) {
+                return None;
+            }
+            let asks = state.machine.begins_confirmation(epoch, is_closing, now);
+            if asks.is_none() {
+                state.confirmation.end();
+            }
+            asks
+        })
+    }
+
+    /// Confirms a hold that lingers.
+    pub(crate) async fn confirm(self: &Arc<Self>, asked: Confirmation, limit: Duration) {
+        let call = Read::confirm(self.holder(), asked.linger, asked.makes_gap);
+        let LockRef { engine, route, .. } = &*self.lock;
+        let mut sent = clock::now();
+        let reply = async {
+            let connection = engine.store.connection(*route).await?;
+            sent = clock::now();
+            ConfirmReply::parse(&engine.store.run_at_most(limit, &connection, &call).await?)
+        };
+        let reply = reply.await;
+        let (epoch, rules, now) = (self.epoch(), self.rules(), clock::now());
+        self.change(now, |State { confirmation, machine, .. }, effects| {
+            confirmation.end();
+            match reply {
+                Ok(ConfirmReply::Lost) => machine.confirmed_nothing(effects),
+                Ok(reply) => {
+                    machine.confirmed(asked, sent, reply == ConfirmReply::Wanted, (epoch, now), rules)
+                }
+                Err(_) => machine.closes_to_readers(),
+            }
         });
     }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::copies::{Answer, Copies, Order, Release};
+use super::lingering::Lingering;
 use super::part::{Began, OwnerKey, Part};
 use crate::base::Caller;
 use crate::base::clock::Moment;
@@ -30,6 +31,8 @@ pub(crate) enum Stay {
     Offered { until: Moment },
     /// The readers that wait can join it until then.
     ForReaders { until: Moment },
+    /// The readers of this client that come join it.
+    Lingers(Lingering),
     /// The lock stays held until then, although its owner has perhaps released it. `lease`: is renewed for it.
     Minimum { until: Moment, lease: Option<Duration> },
 }
@@ -39,6 +42,7 @@ impl Stay {
         match self {
             Self::None => None,
             Self::Offered { until } | Self::ForReaders { until } | Self::Minimum { until, .. } => Some(until),
+            Self::Lingers(lingering) => Some(lingering.until),
         }
     }
 
@@ -46,14 +50,14 @@ impl Stay {
     fn renewed_lease(self, usual: Duration) -> Option<Duration> {
         match self {
             Self::None => None,
-            Self::Offered { .. } | Self::ForReaders { .. } => Some(usual),
+            Self::Offered { .. } | Self::ForReaders { .. } | Self::Lingers(_) => Some(usual),
             Self::Minimum { lease, .. } => lease,
         }
     }
 }
 
 /// What was so when an attempt was sent. If it has changed, the hold is perhaps gone although no reply said so: then nobody shares it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Epoch {
     /// How many switches to another master there had been.
     pub(crate) switches: u64,
@@ -258,9 +262,9 @@ impl<H: Deadline> Machine<H> {
         self.attended += u32::from(attends);
         self.ends_stay(now);
         let Some((owner, hold)) = self.take(hold) else { return };
-        // The loss of a hold that was lost already was told, so the server is not asked about it. While other owners stand on the grant,
-        // the server is not asked, either.
-        if hold.relies_on(now) && self.parts.iter().all(|part| part.owner == owner) {
+        // The loss of a hold that was lost already was told, so the server is not asked about it. While other owners stand on the grant, or it
+        // lingers, the server is not asked, either.
+        if hold.relies_on(now) && !self.lingers() && self.parts.iter().all(|part| part.owner == owner) {
             self.given_back.push((hold, self.copies.last()));
         }
         self.tidy();
@@ -625,17 +629,22 @@ impl<H: Deadline> Machine<H> {
     pub(crate) fn renewed(&mut self, sent: Moment, next: Moment, now: Moment, effects: &mut Effects<H>) {
         effects.renewed = Some(Renewed::Ok);
         if let Some(lease) = self.lease.asked {
-            let deadline = lease::deadline(sent, lease);
-            self.lease.until = self.lease.until.max(deadline);
-            for hold in self.parts.iter_mut().flat_map(|part| &mut part.holds) {
-                if hold.renewed_lease(lease).is_some() {
-                    hold.advance(now, deadline);
-                }
-            }
+            self.keeps_lease(lease, sent, now);
         }
         // A hold that ended during the renewal has to be released again: the renewal made the server's lease longer.
         let has_ended = self.all_holds().any(|hold| !hold.relies_on(now));
         self.lease.renew_at = Some(if has_ended { now } else { next });
+    }
+
+    /// The server keeps the holds that are renewed for this lease, since a command that was sent at `sent`.
+    pub(super) fn keeps_lease(&mut self, lease: Duration, sent: Moment, now: Moment) {
+        let deadline = lease::deadline(sent, lease);
+        self.lease.until = self.lease.until.max(deadline);
+        for hold in self.parts.iter_mut().flat_map(|part| &mut part.holds) {
+            if hold.renewed_lease(lease).is_some() {
+                hold.advance(now, deadline);
+            }
+        }
     }
 
     /// The renewal failed. It is due again at `next`.
@@ -822,7 +831,7 @@ mod tests {
             let attempt = machine.copies.attempts(1, 1);
             machine.answered(1, attempt, Answer::Granted);
             add(&mut machine, one, Renews::Usual, NOW.plus(LEASE));
-            assert!(machine.opens_to_readers() && machine.reenters(one, NOW).is_some());
+            assert!(machine.opens_to_readers(None, NOW) && machine.reenters(one, NOW).is_some());
             if is_lost {
                 machine.loses(&mut Effects::default());
             }

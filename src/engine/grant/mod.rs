@@ -34,6 +34,7 @@ mod attempt;
 mod copies;
 mod kept;
 mod lease;
+pub(crate) mod lingering;
 mod machine;
 pub(crate) mod owner_grants;
 pub(crate) mod part;
@@ -82,6 +83,7 @@ struct State {
     renewal: Slot,
     renewing: Renewing,
     heartbeat: Slot,
+    confirmation: Slot,
     /// Set when an observer was told that the hold lasts.
     lasting: Option<Box<Lasting>>,
     /// The background works on this grant. Wakes its job.
@@ -101,6 +103,7 @@ impl Grant {
             renewal: Slot::default(),
             renewing: Renewing::default(),
             heartbeat: Slot::default(),
+            confirmation: Slot::default(),
             lasting: None,
             undoing: None,
             is_kept: false,
@@ -139,6 +142,10 @@ impl Grant {
         let due = state.machine.due(now, self.rules());
         if state.renewal.is_to_be_set(due) {
             engine.renewals.set(&mut state.renewal, due, || Arc::clone(self));
+        }
+        let due = state.machine.confirms_at();
+        if state.confirmation.is_to_be_set(due) {
+            engine.confirmations.set(&mut state.confirmation, due, || Arc::clone(self));
         }
         match (state.machine.has_place, state.heartbeat.is_set()) {
             (true, false) => {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::lingering::Lingering;
 use super::machine::{Epoch, Joining, Machine, Stay};
 use super::part::{Began, OwnerKey};
 use crate::base::clock::Moment;
@@ -78,11 +79,15 @@ impl<H: Deadline> Machine<H> {
         }
     }
 
-    /// Lets other readers of this client join the hold that the server granted just now. False: they cannot.
-    pub(crate) fn opens_to_readers(&mut self) -> bool {
+    /// Lets other readers of this client join the hold that the server granted just now. `linger`: for how long, after the last one has
+    /// left. False: they cannot.
+    pub(crate) fn opens_to_readers(&mut self, linger: Option<Duration>, now: Moment) -> bool {
         let opens = self.joining == Joining::NotYet && self.copies.is_certainly_one();
         if opens {
             self.joining = Joining::Open;
+            if let Some(time) = linger {
+                self.begins_to_linger(time, now);
+            }
         }
         opens
     }
@@ -99,6 +104,9 @@ impl<H: Deadline> Machine<H> {
         if !self.takes_readers(epoch, now, rules) {
             return None;
         }
+        if let Stay::Lingers(lingering) = &mut self.stay {
+            lingering.was_joined = true;
+        }
         self.attaches(owner, began);
         Some(self.lease.until)
     }
@@ -113,19 +121,23 @@ impl<H: Deadline> Machine<H> {
     ) -> bool {
         let stays_anyway = matches!(self.stay, Stay::Minimum { .. });
         let keeps = !stays_anyway && self.takes_readers(epoch, now, rules);
-        if keeps {
+        if keeps && !self.lingers() {
             self.stay = Stay::ForReaders { until };
         }
         keeps
     }
 
-    /// Whether readers can join: the hold is young, lasts for half of a lease, and nobody has begun to release it.
+    /// Whether readers can join: the hold is young or lingers, lasts for half of a lease, and nobody has begun to release it.
     fn takes_readers(&self, epoch: Epoch, now: Moment, rules: &Rules) -> bool {
+        let is_fresh = match self.stay {
+            Stay::Lingers(Lingering { until, .. }) => now < until && !self.lease.is_unsure,
+            _ => self.lease.is_young(rules.sharing, Moment::PAST, now),
+        };
         self.joining == Joining::Open
             && !self.is_gone
             && !self.is_given_up
             && self.target(now) > 0
-            && self.lease.is_young(rules.sharing, Moment::PAST, now)
+            && is_fresh
             && self.lease.until.since(now) >= rules.lease / 2
             && self.epoch == epoch
     }

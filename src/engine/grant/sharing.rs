@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
-use super::machine::Joining;
 use super::part::OwnerKey;
 use super::{Grant, Machine, began};
 use crate::base::Caller;
@@ -62,16 +62,27 @@ impl Grant {
         is_offered
     }
 
-    /// Lets other readers of this client join the hold that the server granted just now.
-    pub(crate) fn open_to_readers(self: &Arc<Self>) {
-        let LockRef { engine, keys, .. } = &*self.lock;
-        if lock(&self.state).machine.opens_to_readers() {
-            engine.read_grants.set(&keys.lock, self);
+    /// Lets other readers of this client join the hold that the server granted just now. `linger`: for how long, after the last one has
+    /// left.
+    pub(crate) fn open_to_readers(self: &Arc<Self>, linger: Option<Duration>, now: Moment) {
+        let LockRef { engine, keys, row, .. } = &*self.lock;
+        let opens = match linger {
+            None => lock(&self.state).machine.opens_to_readers(None, now),
+            linger => self.event(now, |machine, _| machine.opens_to_readers(linger, now)),
+        };
+        if !opens {
+            return;
+        }
+        engine.read_grants.set(&keys.lock, self);
+        // A writer that has queued meanwhile, or a shutdown, perhaps looked before this grant was there.
+        let is_wanted = || engine.is_closing() || engine.wait_queues.exclusive_queue_of(keys, *row).is_some();
+        if linger.is_some() && is_wanted() {
+            self.close_to_readers(now);
         }
     }
 
-    fn close_to_readers(&self) {
-        lock(&self.state).machine.joining = Joining::Closed;
+    fn close_to_readers(self: &Arc<Self>, now: Moment) {
+        self.event(now, |machine, _| machine.closes_to_readers());
     }
 }
 
@@ -81,14 +92,40 @@ pub(crate) struct ReadGrants(Mutex<HashMap<Arc<str>, Weak<Grant>>>);
 
 impl ReadGrants {
     pub(crate) fn set(&self, lock_key: &Arc<str>, grant: &Arc<Grant>) {
-        let _before = lock(&self.0).insert(Arc::clone(lock_key), Arc::downgrade(grant));
+        let before = lock(&self.0).insert(Arc::clone(lock_key), Arc::downgrade(grant));
+        if let Some(before) = before.and_then(|before| before.upgrade()) {
+            // Nobody finds it any more, also no writer of this client.
+            if before.ask(Machine::lingers) {
+                before.close_to_readers(clock::now());
+            }
+        }
     }
 
     /// No reader joins the holds of a lock any more that its client has now.
     pub(crate) fn close(&self, lock_key: &str) {
         if let Some(grant) = self.newest(lock_key) {
-            grant.close_to_readers();
+            grant.close_to_readers(clock::now());
         }
+    }
+
+    /// The same, if the newest of them lingers.
+    pub(crate) fn end_lingering(&self, lock_key: &str) {
+        if let Some(grant) = self.newest(lock_key).filter(|grant| grant.ask(Machine::lingers)) {
+            grant.close_to_readers(clock::now());
+        }
+    }
+
+    /// No reader joins a hold of any lock any more.
+    pub(crate) fn close_all(&self) {
+        let grants: Vec<_> = lock(&self.0).values().filter_map(Weak::upgrade).collect();
+        let now = clock::now();
+        grants.iter().for_each(|grant| grant.close_to_readers(now));
+    }
+
+    /// Ends a hold that lingers, and that nobody has. Returns it: the caller attends to it, and releases it.
+    pub(crate) fn end_idle(&self, lock_key: &str, now: Moment) -> Option<Arc<Grant>> {
+        let grant = self.newest(lock_key)?;
+        grant.event(now, |machine, _| machine.ends_idle()).then_some(grant)
     }
 
     fn newest(&self, lock_key: &str) -> Option<Arc<Grant>> {

@@ -44,6 +44,11 @@ impl PendingRelease {
         self.0.extend(grants.into_iter().inspect(|grant| grant.attended()));
     }
 
+    /// Adds a grant that is attended to already.
+    pub(crate) fn add_attended(&mut self, grant: Arc<Grant>) {
+        self.0.push(grant);
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

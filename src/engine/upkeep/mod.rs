@@ -1,8 +1,9 @@
 //! What goes on without a caller, beside the releases of the background: renewals, heartbeats, and what follows a failover.
 //!
 //! A scheduler runs a duty in a task of its own: it takes what is due off a list, and serves up to a hundred grants with one command. There are
-//! two duties, [`renewal`] and [`heartbeat`]. [`failover`] acts when another server became the master.
+//! three duties, [`renewal`], [`heartbeat`] and [`confirmation`]. [`failover`] acts when another server became the master.
 
+mod confirmation;
 mod failover;
 mod heartbeat;
 mod renewal;
@@ -26,6 +27,7 @@ pub(crate) async fn start(
     let (store, config) = (&engine.store, &engine.config);
     engine.renewals.start(renewal::Renewal::new(Arc::clone(store), config));
     engine.heartbeats.start(heartbeat::Heartbeat::new(Arc::clone(store), config));
+    engine.confirmations.start(confirmation::Confirmations);
     if let Some(switches) = store.switches() {
         task::spawn(failover::act_on_each(switches, Arc::downgrade(&engine)));
     }

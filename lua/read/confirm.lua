@@ -1,0 +1,56 @@
+#!lua flags=allow-oom
+--[[
+  Renews a read hold that its client keeps although perhaps nobody reads, and says whether somebody waits for the lock. If nobody
+  stops new readers for him, stops them: a writer of Redisson cannot do so.
+
+  KEYS[1]  lock     hash: "mode" -> "read" or "write", owner -> hold count; and the keys of the owner's holds, and the
+                    intent of a writer
+  KEYS[2]  channel  where the waiters of this lock listen
+
+  ARGV[1]  owner     text: the owner of the hold
+  ARGV[2]  grant     number of the grant that the hold belongs to
+  ARGV[3]  lease_ms  milliseconds: the lease becomes at least this long, never shorter than it is
+  ARGV[4]  stop_ms   milliseconds for which new readers are stopped if somebody waits
+  ARGV[5]  calm_ms   milliseconds after that, in which no client stops them for somebody else
+  ARGV[6]  is_gap    1: new readers are stopped also if nobody is seen to wait; 0: not
+
+  With  replies tag_of read_write/intent_key read_write/hold_key read_write/grant_of read_write/longest
+
+  Returns
+    RENEWED  nobody waits
+    WANTED   renewed, and somebody waits, or nobody knows
+    LOST     this owner holds nothing, or a later hold
+  Publishes  nothing
+  Repeating  changes only the lease, and perhaps stops readers once more. A copy that runs after the hold ended changes nothing
+]]
+local lock, channel = KEYS[1], KEYS[2]
+local owner, grant, lease_ms = ARGV[1], ARGV[2], ARGV[3]
+local stop_ms, calm_ms, is_gap = ARGV[4], ARGV[5], ARGV[6]
+
+local tag, count = tag_of(lock), tonumber(redis.call('hget', lock, owner)) or 0
+if grant_of(tag, owner, count) ~= grant then
+  return LOST
+end
+-- The key of the hold first: a lock with readers must not look like one without.
+local is_longer = false
+for hold = 1, count do
+  is_longer = redis.call('pexpire', hold_key(tag, owner, hold), lease_ms, 'gt') == 0 or is_longer
+end
+redis.call('pexpire', lock, is_longer and longest(tag, owner, count) or lease_ms, 'gt')
+
+-- pcall: a user without the right to ask learns of nobody who waits.
+local listeners = redis.pcall('pubsub', 'numsub', channel)
+local is_wanted = listeners.err ~= nil or listeners[2] > 0
+local intent = intent_key(tag)
+local left_ms = redis.call('pttl', intent)
+if left_ms == -2 then
+  if is_gap == '1' or is_wanted and not listeners.err then
+    redis.call('set', intent, calm_ms .. ' ' .. SOMEBODY, 'px', stop_ms + calm_ms)
+  end
+elseif not is_wanted then
+  -- pcall: a key that was replaced by another type stops nobody.
+  local value = redis.pcall('get', intent)
+  local calm = type(value) == 'string' and tonumber(string.match(value, '^%d+'))
+  is_wanted = calm and left_ms > calm
+end
+return (is_wanted or is_gap == '1') and WANTED or RENEWED

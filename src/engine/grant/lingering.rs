@@ -1,0 +1,134 @@
+//! A read hold that stays on the server for the readers of this client that come later.
+//!
+//! From its grant on, the hold *lingers*: readers join it, also after the last one has left. When its time is over, the client asks the server
+//! once, with a *confirmation*, whether the hold is still there and whether somebody waits. If nobody joined since the last answer, it asks
+//! nothing, and the hold ends with the readers that are inside. So nothing polls under one long reader, and a lock that is read once costs
+//! what it costs without the option.
+
+use std::time::Duration;
+
+use super::machine::{Epoch, Joining, Machine, Stay};
+use crate::base::clock::Moment;
+use crate::engine::hold::deadline::Deadline;
+use crate::engine::hold::effects::Effects;
+use crate::engine::hold::lease::Rules;
+
+/// Somebody whom the server does not see can wait for so long before the lock is free for a moment.
+const GAP: Duration = Duration::from_secs(1);
+
+/// A hold that lingers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Lingering {
+    /// The hold is confirmed after this time.
+    time: Duration,
+    /// When it began to linger.
+    began: Moment,
+    /// Readers join until then: a quarter of the time later than the confirmation is sent, so that they need not wait for its answer.
+    pub(super) until: Moment,
+    /// A reader joined since the last confirmation was sent.
+    pub(super) was_joined: bool,
+}
+
+impl Lingering {
+    fn new(time: Duration, now: Moment) -> Self {
+        Self { time, began: now, until: now.plus(time * 5 / 4), was_joined: false }
+    }
+
+    #[cfg(test)]
+    pub(super) fn each_time(&mut self, change: &mut dyn FnMut(&mut Moment)) {
+        change(&mut self.until);
+        change(&mut self.began);
+    }
+}
+
+/// What a confirmation asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Confirmation {
+    pub(crate) linger: Duration,
+    /// The lock becomes free for a moment, whatever the server sees.
+    pub(crate) makes_gap: bool,
+    /// The epoch in which it is sent.
+    epoch: Epoch,
+}
+
+impl<H: Deadline> Machine<H> {
+    /// The hold that the server granted just now lingers.
+    pub(super) fn begins_to_linger(&mut self, time: Duration, now: Moment) {
+        if self.stay == Stay::None {
+            self.stay = Stay::Lingers(Lingering::new(time, now));
+        }
+    }
+
+    /// Readers do not join it any more, and it ends with those that are inside.
+    pub(crate) fn closes_to_readers(&mut self) {
+        self.joining = Joining::Closed;
+        if self.lingers() {
+            self.stay = Stay::None;
+        }
+    }
+
+    /// The same, if nobody is inside. True: the caller attends to it from here on, and releases it.
+    pub(crate) fn ends_idle(&mut self) -> bool {
+        let is_idle = self.lingers() && self.parts.is_empty();
+        if is_idle {
+            self.closes_to_readers();
+            self.attended();
+        }
+        is_idle
+    }
+
+    pub(crate) const fn lingers(&self) -> bool {
+        matches!(self.stay, Stay::Lingers(_))
+    }
+
+    /// When it is to be confirmed.
+    pub(super) fn confirms_at(&self) -> Option<Moment> {
+        match self.stay {
+            Stay::Lingers(Lingering { until, time, .. }) => Some(until.minus(time / 4)),
+            _ => None,
+        }
+    }
+
+    /// The time to confirm it has come. `None`: it ends instead.
+    pub(crate) fn begins_confirmation(
+        &mut self,
+        epoch: Epoch,
+        is_closing: bool,
+        now: Moment,
+    ) -> Option<Confirmation> {
+        let Stay::Lingers(lingering) = &mut self.stay else { return None };
+        let is_over = now >= lingering.until || self.joining != Joining::Open || is_closing;
+        if is_over || !lingering.was_joined || self.epoch != epoch {
+            self.closes_to_readers();
+            return None;
+        }
+        lingering.was_joined = false;
+        let makes_gap = now.since(lingering.began) >= GAP;
+        Some(Confirmation { linger: lingering.time, makes_gap, epoch })
+    }
+
+    /// The confirmation that was sent at `sent` found the hold. `is_wanted`: somebody waits.
+    pub(crate) fn confirmed(
+        &mut self,
+        Confirmation { epoch, .. }: Confirmation,
+        sent: Moment,
+        is_wanted: bool,
+        (now_in, now): (Epoch, Moment),
+        rules: &Rules,
+    ) {
+        self.keeps_lease(rules.lease, sent, now);
+        let next = sent.plus(rules.periods.renewal(rules.lease, rules.is_shared));
+        self.lease.renew_at = self.lease.renew_at.map(|at| at.max(next));
+        let Stay::Lingers(lingering) = &mut self.stay else { return };
+        lingering.until = sent.plus(lingering.time * 5 / 4);
+        if is_wanted || epoch != now_in || now >= lingering.until {
+            self.closes_to_readers();
+        }
+    }
+
+    /// The confirmation found nothing.
+    pub(crate) fn confirmed_nothing(&mut self, effects: &mut Effects<H>) {
+        self.found_nothing(effects);
+        self.closes_to_readers();
+    }
+}
