@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use crate::support::fixture::{FairLocks, FencedLocks, Fixture, Lending, RLocks, ReadLocks, WriteLocks};
 use crate::support::{
-    MS, Proxy, SECOND, Scene, announces, calls_of, connect, eventually, patient, renewed, soon, waiter,
+    MS, Proxy, SECOND, Scene, announces, calls_of, connect, eventually, lingering, patient, renewed, soon,
+    waiter,
 };
 use lockkeeper::{BaseLock, LockClient};
 use lockkeeper_testkit::lua;
+use tokio::time::sleep;
 
 /// The longest duration that this test asks for, and the wait of a Java client for a fair lock. Every number that any clock shows is
 /// greater: also one that counts from the start of the machine, if that is five minutes ago.
@@ -49,6 +51,20 @@ async fn use_all<F: Lending>(locks: &LockClient, proxy: &Proxy) {
     drop((leased, renewed_beside));
 }
 
+/// The hold is confirmed, because it is joined.
+async fn use_lingering(locks: &LockClient) {
+    for _ in 0..2 {
+        drop(locks.read_write_lock("f").into_read().with(&lingering(100 * MS)).lock().await.unwrap());
+    }
+    let is_held = async || locks.read_write_lock("f").read().is_locked().await.unwrap();
+    soon(async {
+        while is_held().await {
+            sleep(10 * MS).await;
+        }
+    })
+    .await;
+}
+
 async fn use_semaphore(locks: &LockClient) {
     let semaphore = locks.semaphore("c", 2);
     let permit = semaphore.acquire().await.unwrap();
@@ -82,6 +98,7 @@ async fn no_number_that_a_client_sends_is_a_point_in_time() {
     use_all::<RLocks>(&locks, &proxy).await;
     use_all::<ReadLocks>(&locks, &proxy).await;
     use_all::<WriteLocks>(&locks, &proxy).await;
+    use_lingering(&locks).await;
     use_semaphore(&locks).await;
     locks.claims("jobs").claim(["1"]).await.unwrap().unwrap().unlock().await.unwrap();
     announces(&locks, &locks, "e").await;

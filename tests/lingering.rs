@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::support::{MS, SECOND, Scene, eventually, lingering, soon, timed};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
-use lockkeeper::{LockClient, Member, ReadLock, WriteLock};
+use lockkeeper::{Error, LockClient, Member, ReadLock, WriteLock};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
@@ -187,6 +187,182 @@ async fn a_writer_that_cannot_stop_readers_comes_in() {
     }
     for readers in readers {
         assert!(readers.end().await > 0);
+    }
+    drop((one, two));
+    scene.end().await;
+}
+
+/// Guarantee 19: nobody begins to read for longer than 1.25 times `linger` after the lock was deleted.
+#[tokio::test]
+async fn a_lock_that_was_deleted_is_noticed_at_the_next_confirmation() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let linger = 200 * MS;
+    reads(&locks, linger).await;
+    scene.server.keys().iter().for_each(|key| scene.server.run::<()>(&["DEL", key]));
+    let guard = reader(&locks, linger).lock().await.unwrap();
+    let (ended, took) = timed(soon(guard.ended())).await;
+    assert!(ended.is_err() && took < 2 * SECOND, "{took:?}");
+    assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
+    let guard = reader(&locks, linger).lock().await.unwrap();
+    assert!(is_held(&scene), "it was acquired anew");
+    drop((guard, locks));
+    scene.end().await;
+}
+
+/// Whoever releases by force, through this client or another one: nobody reads on the strength of a hold that is gone.
+#[tokio::test]
+async fn a_forced_release_by_the_client_ends_its_hold_that_lingers() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    reads(&locks, SECOND).await;
+    assert!(locks.read_write_lock("a").read().force_unlock().await.unwrap());
+    assert!(!is_held(&scene));
+    let guard = reader(&locks, SECOND).lock().await.unwrap();
+    assert!(is_held(&scene), "it was acquired anew");
+    drop((guard, locks));
+    scene.end().await;
+}
+
+/// An owner of a hold that lingers can re-enter it, and readers that come later join it all the same.
+#[tokio::test]
+async fn an_owner_can_re_enter_a_hold_that_lingers() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    reads(&locks, SECOND).await;
+    let mut lock = reader(&locks, SECOND);
+    let outer = lock.lock().await.unwrap();
+    let inner = lock.lock().await.unwrap();
+    assert_eq!(lock.hold_count(), 2);
+    let other = reader(&locks, SECOND).lock().await.unwrap();
+    assert_eq!(other.owner_id(), inner.owner_id());
+    for guard in [outer, inner, other] {
+        guard.unlock().await.unwrap();
+    }
+    assert!(is_held(&scene));
+    drop((lock, locks));
+    scene.end().await;
+}
+
+/// A shutdown releases all of them, without their time.
+#[tokio::test]
+async fn a_shutdown_releases_what_lingers() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    for number in 0..1_000 {
+        let lock = locks.read_write_lock(format!("a:{number}"));
+        lock.into_read().with(&lingering(SECOND)).lock().await.unwrap().unlock().await.unwrap();
+    }
+    let (ended, took) = timed(locks.shutdown()).await;
+    ended.unwrap();
+    assert_eq!(scene.server.keys(), [""; 0]);
+    assert!(took < SECOND, "{took:?}");
+    drop(locks);
+    scene.end().await;
+}
+
+/// Without a shutdown, they are released at the end of their time, as long as the runtime is there.
+#[tokio::test]
+async fn a_client_that_is_dropped_releases_what_lingers() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    reads(&locks, 100 * MS).await;
+    drop(locks);
+    assert!(is_held(&scene));
+    eventually("it is free", || is_held(&scene), |held| !held).await;
+    scene.end().await;
+}
+
+/// A reader that gives up leaves nothing, and takes nothing from the others.
+#[tokio::test]
+async fn readers_that_are_cancelled_change_nothing() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    reads(&locks, SECOND).await;
+    for _ in 0..50 {
+        let mut lock = reader(&locks, SECOND);
+        let mut acquires = tokio_test::task::spawn(lock.lock());
+        let _ = acquires.poll();
+        drop(acquires);
+        assert_eq!(lock.hold_count(), 0);
+    }
+    reads(&locks, SECOND).await;
+    assert!(writer(&locks).try_lock().await.unwrap().is_some(), "nobody reads");
+    drop(locks);
+    scene.end().await;
+}
+
+/// A user that may not ask who listens cannot know that nobody waits. So a hold does not last longer than its time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_may_not_ask_gives_the_lock_up_each_time() {
+    let scene = Scene::start();
+    let acl = ["ACL", "SETUSER", "default", "-pubsub"];
+    scene.server.run::<()>(&acl);
+    let (locks, other) = (scene.client().await, scene.client().await);
+    let readers = Readers::start(&locks, 20 * MS, 4, MS);
+    for _ in 0..10 {
+        soon(writer(&other).lock()).await.unwrap().unlock().await.unwrap();
+    }
+    readers.end().await;
+    drop((locks, other));
+    scene.server.run::<()>(&["ACL", "SETUSER", "default", "+pubsub"]);
+    scene.end().await;
+}
+
+/// Somebody whom the server does not see, such as a writer that only tries, comes in about once a second.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_lock_is_free_for_a_moment_in_each_second() {
+    let scene = Scene::start();
+    let (one, two, other) = (scene.client().await, scene.client().await, scene.client().await);
+    let readers = [&one, &two].map(|locks| Readers::start(locks, 50 * MS, 4, 5 * MS));
+    let mut lock = writer(&other);
+    for _ in 0..2 {
+        let entered = async {
+            loop {
+                if let Some(guard) = lock.try_lock().await.unwrap() {
+                    return guard.unlock().await.unwrap();
+                }
+                sleep(MS).await;
+            }
+        };
+        soon(entered).await;
+    }
+    for readers in readers {
+        readers.end().await;
+    }
+    drop((lock, one, two, other));
+    scene.end().await;
+}
+
+/// A reader that waits because of a stop listens, too. It is not taken for a writer: the stop ends, and no other one follows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_are_not_stopped_on_behalf_of_a_writer_that_gave_up() {
+    let scene = Scene::start();
+    let (one, two) = (scene.client().await, scene.client().await);
+    let linger = 50 * MS;
+    let readers = [&one, &two].map(|locks| Readers::start(locks, linger, 8, 5 * MS));
+    let intents = || -> Vec<String> {
+        scene.server.keys().into_iter().filter(|key| key.ends_with(":lockkeeper_intent")).collect()
+    };
+    for _ in 0..5 {
+        let client = redis::Client::open(scene.server.url()).unwrap();
+        let mut messages = client.get_async_pubsub().await.unwrap();
+        messages.subscribe("redisson_rwlock:{a}").await.unwrap();
+        eventually("readers are stopped on its behalf", intents, |keys| !keys.is_empty()).await;
+        drop(messages);
+        // The stop, and the calm after it: 95 and 50 ms. A gap can come in each second.
+        let listeners = || scene.server.channels();
+        eventually(
+            "the stop is over",
+            || (intents(), listeners()),
+            |(keys, channels)| keys.is_empty() && channels.is_empty(),
+        )
+        .await;
+        sleep(2 * linger).await; // what does not come cannot be waited for
+        assert_eq!(listeners(), [""; 0], "no reader waits");
+    }
+    for readers in readers {
+        readers.end().await;
     }
     drop((one, two));
     scene.end().await;

@@ -8,8 +8,8 @@ use lockkeeper::LockClient;
 use redis::{Value, from_redis_value};
 
 use crate::support::{
-    MS, SECOND, Scene, Server, announces, connect, eventually, fixed, lua, patient, renewed, script_hash,
-    soon,
+    MS, SECOND, Scene, Server, announces, connect, eventually, fixed, lingering, lua, patient, renewed,
+    script_hash, soon,
 };
 
 /// Names of locks that the recipe is for, and what clients with these names have as their `name_prefix`.
@@ -131,7 +131,7 @@ async fn the_documented_user_has_rights_to_its_own_names_only() {
     let names = commands();
     let words: Vec<&str> = ["COMMAND", "INFO"].into_iter().chain(names.iter().map(String::as_str)).collect();
     let commands = Command::read(scene.server.run(&words));
-    assert_eq!(commands.len() + 1, names.len(), "only `time` has no key");
+    assert_eq!(commands.len() + 2, names.len(), "only `time` and `pubsub` have no key");
     let (own_keys, own_channels) = (listed("Keys", OWN), listed("Channels", OWN));
     let foreign_channels = listed("Channels", FOREIGN);
     // Some scripts get a channel as a key.
@@ -183,6 +183,11 @@ async fn read_and_write(scene: &Scene, locks: &LockClient) {
     for guard in reading {
         guard.unlock().await.unwrap();
     }
+    for _ in 0..2 {
+        let lock = locks.read_write_lock("c").with(&lingering(100 * MS)).into_read();
+        drop({ lock }.lock().await.unwrap());
+    }
+    eventually("it was confirmed and released", || scene.server.keys(), Vec::is_empty).await;
     let _reading = lock.read().lock().await.unwrap();
     assert!(lock.read().force_unlock().await.unwrap());
 }

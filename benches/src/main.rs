@@ -5,6 +5,7 @@
 //! round, and the report has the median, the least and the greatest. The server and the clients share one machine.
 
 mod bare;
+mod cache;
 mod cluster;
 mod commands;
 mod connection;
@@ -53,10 +54,11 @@ use Part::{BesideJava, Here};
 /// The part that needs valgrind.
 const VALGRIND: &str = "profile";
 
-const PARTS: [(&str, Part); 14] = [
+const PARTS: [(&str, Part); 15] = [
     ("server", Here(server::measure)),
     ("free", BesideJava(free::measure)),
     ("read", BesideJava(free::measure_reading)),
+    ("cache", Here(cache::measure)),
     ("handoff", BesideJava(handoff::measure)),
     ("contended", BesideJava(contended::measure)),
     ("waiters", BesideJava(waiters::measure)),
@@ -86,6 +88,7 @@ fn main() -> ExitCode {
         [handoff::SIDE, url, peer, sections] => handoff::side(url, peer, sections),
         [profile::SIDE, url, candidate, tasks, pairs] => profile::side(url, candidate, tasks, pairs),
         [memory::SIDE, url, what] => memory::side(url, what),
+        [cache::SIDE, url, address, linger] => cache::side([url, address, linger]),
         [sharing::SIDE, ref work @ ..] => sharing::side(work.try_into().expect("eight arguments")),
         [NEEDS, ref args @ ..] => return with_wanted(args, |wanted| needs(&wanted.parts)),
         _ => return with_wanted(&args, |wanted| measure(&wanted)),

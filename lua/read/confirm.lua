@@ -24,8 +24,7 @@
   Repeating  changes only the lease, and perhaps stops readers once more. A copy that runs after the hold ended changes nothing
 ]]
 local lock, channel = KEYS[1], KEYS[2]
-local owner, grant, lease_ms = ARGV[1], ARGV[2], ARGV[3]
-local stop_ms, calm_ms, is_gap = ARGV[4], ARGV[5], ARGV[6]
+local owner, grant, lease_ms, stop_ms, calm_ms, is_gap = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
 local tag, count = tag_of(lock), tonumber(redis.call('hget', lock, owner)) or 0
 if grant_of(tag, owner, count) ~= grant then

@@ -277,8 +277,8 @@ impl LockOptionsBuilder {
     /// # use lockkeeper::LockOptions;
     /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
     /// let lingering = LockOptions::builder().linger(Duration::from_millis(50)).build()?;
-    /// let prices = locks.read_write_lock("lock:prices");
-    /// let guard = prices.read().with(&lingering).lock().await?;
+    /// let mut prices = locks.read_write_lock("lock:prices").with(&lingering);
+    /// let guard = prices.read().lock().await?;
     /// // … look the price up …
     /// guard.unlock().await?; // sends nothing, and the next read does not either
     /// # Ok(()) }

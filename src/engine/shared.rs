@@ -215,7 +215,7 @@ impl Engine {
         for pending in self.under_way.all() {
             pending.give_up(now);
         }
-        self.read_grants.close_all();
+        self.read_grants.close_all(now);
         let released = self.all_released(limit).await;
         self.renewals.close();
         self.heartbeats.close();

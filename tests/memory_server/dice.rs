@@ -267,6 +267,8 @@ impl Dice {
             "queue" | "counter" | "rw_channel" | "sc_channel" => name.to_owned(),
             "of_type" => self.pick(&["hash", "string"]).to_owned(),
             "channel" => "channel".to_owned(),
+            "stop_ms" | "calm_ms" => self.pick(&["20", "95", "6000"]).to_owned(),
+            "is_gap" => self.pick(&["0", "1"]).to_owned(),
             "turn_ms" => self.pick(&["0", "1", "100", "6000"]).to_owned(),
             "allowance_ms" => self.pick(&["0", "1", "100", "6000"]).to_owned(),
             "java_wait_ms" => self.pick(&["1000", "300000"]).to_owned(),

@@ -23,11 +23,11 @@ use round::PendingMembers;
 use super::grant::sharing::Offer;
 use super::handle::{Handle, Member};
 use super::retry::{Pauses, Tries};
-use crate::base::Caller;
 use crate::base::error::{Error, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::jitter;
 use crate::base::timer::{Instant, elapsed, timeout, timeout_at};
+use crate::base::{Caller, clock};
 use crate::engine::held::HeldLock;
 use crate::engine::held::release::PendingRelease;
 use crate::engine::lock_ref::LockRef;
@@ -59,6 +59,14 @@ pub(crate) async fn acquire(
     let handle = &*handle;
     handle.check_members()?;
     let limits = Deadlines::new(limit, handle)?;
+    if handle.can_share() {
+        // A reader that joins waits for nothing, so it could keep other tasks of its thread waiting. Not after it joined: nobody
+        // could be the last to leave while this future is not polled.
+        consume_budget().await;
+        if let Some(mut members) = PendingMembers::joined(handle, caller) {
+            return members.take().map(Some);
+        }
+    }
     let (members, ended) = PendingMembers::start(handle, caller, matches!(limit, WaitLimit::None))?;
     // After `start`: from there on, the acquire counts as under way.
     handle.check_open()?;
@@ -69,14 +77,6 @@ pub(crate) async fn acquire(
     let mut call = AcquireCall { handle, members, limits, arrival: None, observed, wake_ups };
     let mut tries = Tries::new(handle.config().retry_timeout());
     let mut pauses = Pauses::START;
-    if handle.can_share() {
-        // A reader that joins waits for nothing, so it could keep other tasks of its thread waiting. Not after it joined: nobody
-        // could be the last to leave while this future is not polled.
-        consume_budget().await;
-    }
-    if call.members.join_readers() {
-        return call.members.take().map(Some);
-    }
     if let [Member { lock, .. }] = &handle.members[..] {
         call.arrival = Some(lock.engine.wait_queues.arrive(lock.row));
     }
@@ -216,7 +216,7 @@ impl<'a> AcquireCall<'a> {
         let waiter = Waiter::join((self.wake_ups)(lock), key, manner, &lock.engine.config, waiting);
         if lock.protocol.stops_readers() {
             // Readers of this client that come do not join from here on, so nobody needs a hold that lingers.
-            lock.engine.read_grants.end_lingering(&lock.keys.lock);
+            lock.engine.read_grants.end_lingering(&lock.keys.lock, clock::now());
         }
         (member, waiter)
     }

@@ -2,21 +2,34 @@
 
 use std::sync::Arc;
 
+use crate::base::Caller;
 use crate::base::clock::{self, Moment};
 use crate::engine::acquire::round::PendingMembers;
 use crate::engine::grant::Grant;
 use crate::engine::grant::pending::PendingHold;
 use crate::engine::grant::sharing::{Offer, join, keep_for_readers};
-use crate::engine::handle::Member;
+use crate::engine::handle::{Handle, Member};
 use crate::engine::lock_ref::LockRef;
 use crate::engine::wait::waiter::Waiter;
 
-impl PendingMembers<'_> {
+impl<'a> PendingMembers<'a> {
     /// Takes a hold that another owner of this client offers. False: it is lost.
     pub(crate) fn accept(&mut self, offer: Offer) -> bool {
         let owner = self.handle.members[0].owner.key;
         let accepted = offer.accept(owner, self.caller, clock::now());
         accepted.map(|(grant, until)| self.hold_instead(&grant, until)).is_some()
+    }
+
+    /// The same for a call that has not begun to acquire, and whose owner holds nothing on the name: it needs no grant of its own.
+    pub(crate) fn joined(handle: &'a Handle, caller: Caller) -> Option<Self> {
+        let Member { lock, owner } = &handle.members[0];
+        let now = clock::now();
+        if !owner.holds_nothing(now) {
+            return None;
+        }
+        let (grant, until) = join(lock, owner.key, caller, now)?;
+        let pending = PendingHold::attached(&grant, owner.key);
+        Some(Self::given(handle, caller, pending, until, now))
     }
 
     /// Joins other readers of this client. False: there are none to join.
@@ -45,7 +58,7 @@ impl PendingMembers<'_> {
                 continue;
             }
             if protocol.is_read_write() {
-                engine.read_grants.close(&keys.lock);
+                engine.read_grants.close(&keys.lock, self.at);
             }
             let is_perhaps_gone = match waits {
                 // It waits in the same queue, which need not be looked up.

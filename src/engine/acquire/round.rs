@@ -77,6 +77,20 @@ impl<'a> PendingMembers<'a> {
         Ok((Self { handle, caller, is_try, pending, call, start: now, at: now, splits: SPLITS }, ended))
     }
 
+    /// For a lock of one member that another owner of this client gave.
+    pub(crate) fn given(
+        handle: &'a Handle,
+        caller: Caller,
+        pending: PendingHold,
+        until: Moment,
+        now: Moment,
+    ) -> Self {
+        let mut call = Call::new(1, 1, false);
+        call.is_given(until);
+        let pending = smallvec![pending];
+        Self { handle, caller, is_try: false, pending, call, start: now, at: now, splits: SPLITS }
+    }
+
     /// What the call does if another owner has the lock.
     pub(crate) fn kind(&self) -> CallKind {
         match self.is_try {

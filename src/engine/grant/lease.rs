@@ -144,19 +144,19 @@ impl Grant {
     pub(crate) async fn confirm(self: &Arc<Self>, asked: Confirmation, limit: Duration) {
         let call = Read::confirm(self.holder(), asked.linger, asked.makes_gap);
         let LockRef { engine, route, .. } = &*self.lock;
-        let mut sent = clock::now();
-        let reply = async {
+        let answer = async {
             let connection = engine.store.connection(*route).await?;
-            sent = clock::now();
-            ConfirmReply::parse(&engine.store.run_at_most(limit, &connection, &call).await?)
+            let sent = clock::now();
+            let reply = engine.store.run_at_most(limit, &connection, &call).await?;
+            Ok((sent, ConfirmReply::parse(&reply)?))
         };
-        let reply = reply.await;
+        let answer: Result<_, Fault> = answer.await;
         let (epoch, rules, now) = (self.epoch(), self.rules(), clock::now());
         self.change(now, |State { confirmation, machine, .. }, effects| {
             confirmation.end();
-            match reply {
-                Ok(ConfirmReply::Lost) => machine.confirmed_nothing(effects),
-                Ok(reply) => {
+            match answer {
+                Ok((_, ConfirmReply::Lost)) => machine.confirmed_nothing(effects),
+                Ok((sent, reply)) => {
                     machine.confirmed(asked, sent, reply == ConfirmReply::Wanted, (epoch, now), rules)
                 }
                 Err(_) => machine.closes_to_readers(),

@@ -66,14 +66,13 @@ impl Grant {
     /// left.
     pub(crate) fn open_to_readers(self: &Arc<Self>, linger: Option<Duration>, now: Moment) {
         let LockRef { engine, keys, row, .. } = &*self.lock;
-        let opens = match linger {
-            None => lock(&self.state).machine.opens_to_readers(None, now),
-            linger => self.event(now, |machine, _| machine.opens_to_readers(linger, now)),
-        };
-        if !opens {
-            return;
+        if !lock(&self.state).machine.opens_to_readers(linger, now) {
+            return; // another reader's hold
         }
-        engine.read_grants.set(&keys.lock, self);
+        if linger.is_some() {
+            self.look(now); // it is to be confirmed
+        }
+        engine.read_grants.set(&keys.lock, self, now);
         // A writer that has queued meanwhile, or a shutdown, perhaps looked before this grant was there.
         let is_wanted = || engine.is_closing() || engine.wait_queues.exclusive_queue_of(keys, *row).is_some();
         if linger.is_some() && is_wanted() {
@@ -91,34 +90,33 @@ impl Grant {
 pub(crate) struct ReadGrants(Mutex<HashMap<Arc<str>, Weak<Grant>>>);
 
 impl ReadGrants {
-    pub(crate) fn set(&self, lock_key: &Arc<str>, grant: &Arc<Grant>) {
+    pub(crate) fn set(&self, lock_key: &Arc<str>, grant: &Arc<Grant>, now: Moment) {
         let before = lock(&self.0).insert(Arc::clone(lock_key), Arc::downgrade(grant));
         if let Some(before) = before.and_then(|before| before.upgrade()) {
             // Nobody finds it any more, also no writer of this client.
             if before.ask(Machine::lingers) {
-                before.close_to_readers(clock::now());
+                before.close_to_readers(now);
             }
         }
     }
 
     /// No reader joins the holds of a lock any more that its client has now.
-    pub(crate) fn close(&self, lock_key: &str) {
+    pub(crate) fn close(&self, lock_key: &str, now: Moment) {
         if let Some(grant) = self.newest(lock_key) {
-            grant.close_to_readers(clock::now());
+            grant.close_to_readers(now);
         }
     }
 
     /// The same, if the newest of them lingers.
-    pub(crate) fn end_lingering(&self, lock_key: &str) {
+    pub(crate) fn end_lingering(&self, lock_key: &str, now: Moment) {
         if let Some(grant) = self.newest(lock_key).filter(|grant| grant.ask(Machine::lingers)) {
-            grant.close_to_readers(clock::now());
+            grant.close_to_readers(now);
         }
     }
 
     /// No reader joins a hold of any lock any more.
-    pub(crate) fn close_all(&self) {
+    pub(crate) fn close_all(&self, now: Moment) {
         let grants: Vec<_> = lock(&self.0).values().filter_map(Weak::upgrade).collect();
-        let now = clock::now();
         grants.iter().for_each(|grant| grant.close_to_readers(now));
     }
 

@@ -12,6 +12,7 @@ use super::lock_ref::LockRef;
 use super::members::{gather, is_decided};
 use super::retry::Tries;
 use super::shared::Engine;
+use crate::base::clock;
 use crate::base::error::{Error, OTHER_TYPE, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::protocol::{
@@ -107,7 +108,7 @@ async fn force(lock: &LockRef, owner: String, holding: &Holding) -> Result<(), F
     let owner = Arg::Text(owner.into());
     let call = lock.protocol.release(lock.holder(&owner, holding.grant), 0);
     lock.engine.forces();
-    lock.engine.read_grants.end_lingering(&lock.keys.lock);
+    lock.engine.read_grants.end_lingering(&lock.keys.lock, clock::now());
     let mut tries = Tries::new(lock.engine.config.retry_timeout());
     let reply = loop {
         match async { lock.run_and_tell(&lock.connection().await?, &call).await }.await {
