@@ -34,9 +34,9 @@ pub fn includes(text: &str) -> impl Iterator<Item = &str> {
         .flat_map(str::split_whitespace)
 }
 
-/// Returns the text of a script as a server of a cluster gets it: it publishes only within the shard.
+/// Returns the text of a script as a server of a cluster gets it: it publishes only within the shard, and counts those who listen there.
 pub fn sharded(joined: &str) -> String {
-    joined.replace("'publish'", "'spublish'")
+    joined.replace("'publish'", "'spublish'").replace("'pubsub', 'numsub'", "'pubsub', 'shardnumsub'")
 }
 
 /// Returns the text of a script whose keys are in several slots: a server of a cluster gets them among the arguments, because those in

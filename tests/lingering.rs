@@ -69,19 +69,20 @@ async fn a_read_that_comes_meanwhile_sends_no_command() {
     let locks = scene.client().await;
     let linger = SECOND;
     let before = scene.server.calls("evalsha");
+    let start = Instant::now();
+    // An acquire, one confirmation in each second, and a release.
+    let is_few = |more: u64| scene.server.calls("evalsha") - before <= 1 + start.elapsed().as_secs() + more;
     reads(&locks, linger).await;
-    assert_eq!((scene.server.calls("evalsha") - before, is_held(&scene)), (1, true));
+    assert!(is_few(0) && is_held(&scene));
     let owner = reader(&locks, linger).lock().await.unwrap().owner_id();
     for _ in 0..100 {
         let guard = reader(&locks, linger).lock().await.unwrap();
         assert_eq!(guard.owner_id(), owner);
         drop(guard);
     }
-    assert_eq!(scene.server.calls("evalsha") - before, 1);
-    let (_, took) = timed(eventually("it is free", || is_held(&scene), |held| !held)).await;
-    assert!(took > linger / 2, "{took:?}");
-    // An acquire, one confirmation, as somebody joined before it, and a release.
-    assert_eq!(scene.server.calls("evalsha") - before, 3);
+    assert!(is_few(0));
+    eventually("it is free", || is_held(&scene), |held| !held).await;
+    assert!(start.elapsed() > linger && is_few(1), "{:?}", start.elapsed());
     drop(locks);
     scene.end().await;
 }

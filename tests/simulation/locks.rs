@@ -84,7 +84,7 @@ impl Handle {
         let client = &clients[0];
         let claim = |server| Claim { server, name, is_shared: reads, permits };
         let mut claims = vec![claim(0)];
-        let options = options(term, least);
+        let options = options(term, least, plan.linger);
         macro_rules! with_term {
             ($lock:expr) => {
                 $lock.with(&options)
@@ -197,12 +197,14 @@ async fn plain<L: BaseLock>(lock: &mut L, how: How) -> Result<Option<(LockGuard,
     Ok(guard.map(|guard| (guard.into_plain(), None)))
 }
 
-fn options(term: Term, least: Option<Duration>) -> LockOptions {
+fn options(term: Term, least: Option<Duration>, linger: Option<Duration>) -> LockOptions {
     let options = match term {
         Term::Renewed => LockOptions::builder(),
         Term::Fixed(lease) => LockOptions::builder().fixed(lease),
         Term::AtMost(most) => LockOptions::builder().max_hold(most),
     };
+    let linger = linger.filter(|_| matches!(term, Term::Renewed) && least.is_none());
+    let options = linger.into_iter().fold(options, LockOptionsBuilder::linger);
     let options = least.into_iter().fold(options, LockOptionsBuilder::min_hold);
     options.build().expect("valid options")
 }

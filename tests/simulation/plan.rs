@@ -168,6 +168,8 @@ pub struct Plan {
     pub fair_allowance: Duration,
     pub writer_turn: Duration,
     pub sharing: Duration,
+    /// Read holds linger.
+    pub linger: Option<Duration>,
     pub command_timeout: Duration,
     pub retry_timeout: Duration,
     pub connections: usize,
@@ -257,6 +259,12 @@ impl Plan {
                 3 => 300 * MS,
                 _ => Duration::ZERO,
             },
+            // Only where readers share, and half of the time.
+            linger: (kind == Kind::ReadWrite && seed >= FIRST && seed % 2 == 1)
+                .then(|| {
+                    [None, Some(5 * MS), None, Some(50 * MS), None, Some(300 * MS)][(seed / 2 % 6) as usize]
+                })
+                .flatten(),
             writer_turn: if seed.is_multiple_of(2) { SECOND } else { 100 * MS },
             command_timeout: one(rng, &[200, 500, 800, 1_000, 3_000]) * MS,
             retry_timeout: if mode == Mode::Gentle { 30_000 } else { one(rng, &[1_000, 3_000, 10_000]) } * MS,
@@ -384,7 +392,14 @@ impl Plan {
             Kind::Red => 6 * once + SECOND,
             _ => once,
         };
-        untold + told
+        // A hold that lingers is ended at its confirmation. A stop of readers on behalf of somebody lasts a little longer.
+        let lingers = if self.linger.is_some() { self.lingers() * 2 + 40 * MS } else { Duration::ZERO };
+        untold + told + lingers
+    }
+
+    /// How long after a grant or a confirmation readers join a hold that lingers.
+    pub fn lingers(&self) -> Duration {
+        self.linger.unwrap_or_default() * 5 / 4
     }
 
     /// The same beside futures that nobody polls.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use lockkeeper_testkit::lua;
 
 /// The scripts that tell the oracle something, and those that a reader of a trace wants to know.
-const FILES: [&str; 23] = [
+const FILES: [&str; 24] = [
     "check.lua",
     "fair/acquire.lua",
     "fair/heartbeat.lua",
@@ -17,6 +17,7 @@ const FILES: [&str; 23] = [
     "fenced/acquire.lua",
     "inspect.lua",
     "read/acquire.lua",
+    "read/confirm.lua",
     "read/reenter.lua",
     "read/release.lua",
     "read/renew.lua",

@@ -542,12 +542,13 @@ impl Worker {
                 let result = guard.unlock().await;
                 let is_ok = result.is_ok();
                 self.released(&release, begun, result);
+                let lingers = self.world.plan.linger.is_some() && handle.claims[0].is_shared;
                 let has_leaked = handle.leaked.iter().any(|until| begun < *until);
                 if let Some((until, _)) = kept_until {
                     if is_ok && self.world.now() < until {
                         self.check_kept(&release);
                     }
-                } else if is_last && is_ok && !handle.is_majority && !has_leaked {
+                } else if is_last && is_ok && !handle.is_majority && !has_leaked && !lingers {
                     self.check_nothing_left(begun, &release.owner, &release.claims);
                 }
             }

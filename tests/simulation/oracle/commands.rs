@@ -25,6 +25,9 @@ pub struct Late {
     is_late: bool,
 }
 
+/// The reply to a confirmation of a hold for which nobody waits. Readers join such a hold as one that was granted just now.
+const CONFIRMED: &[u8] = b":-12";
+
 impl Oracle {
     /// A server ran a command.
     pub fn command(
@@ -78,6 +81,8 @@ impl Oracle {
                 }
                 self.grants.insert(numbers.clone(), now);
                 self.commands.entry(numbers).or_default().0 = self.trace.events;
+            } else if script.file == "read/confirm.lua" && reply.starts_with(CONFIRMED) {
+                self.grants.insert(numbers, now);
             } else if script.file.ends_with("/release.lua") && script.keeps_nothing() {
                 self.commands.entry(numbers).or_default().1 = self.trace.events;
             }

@@ -146,7 +146,7 @@ impl Oracle {
             self.count("given while others wait");
             self.plan.sharing * 2 / 5
         } else {
-            self.plan.sharing
+            self.plan.sharing.max(self.plan.lingers())
         };
         if now > granted_at + most + under_way {
             let after = now - granted_at;
