@@ -4,6 +4,8 @@
 //! at the same time, and never pause. Meanwhile this process writes new versions under the write lock. Observe the reads per
 //! second, that the writer gets its turns, and that no read found two versions mixed. Then observe the same without locks.
 //!
+//! The read lock lingers: the client of each reader keeps it from one read to the next, so most reads send no command for it.
+//!
 //! ```text
 //! cargo run --example read_heavy_cache      # uses the Redis or Valkey at REDIS_URL, or at redis://127.0.0.1/
 //! cargo run --example read_heavy_cache -- --without-locks
@@ -12,7 +14,7 @@
 use std::env;
 use std::time::{Duration, Instant};
 
-use lockkeeper::{LockClient, ReadWriteLock};
+use lockkeeper::{LockClient, LockOptions, ReadWriteLock};
 use redis::aio::MultiplexedConnection as Redis;
 use redis::{AsyncCommands, AsyncConnectionConfig};
 use tokio::process::{Child, Command};
@@ -22,6 +24,8 @@ type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Resu
 
 const READERS: usize = 4;
 const READING: Duration = Duration::from_secs(2);
+/// How long a client keeps the read lock after a read.
+const LINGER: Duration = Duration::from_millis(20);
 /// Between the writes of two keys, and between two versions.
 const KEY_PAUSE: Duration = Duration::from_millis(1);
 const VERSION_PAUSE: Duration = Duration::from_millis(50);
@@ -52,7 +56,8 @@ async fn main() -> Result<()> {
     let client = redis::Client::open(url.as_str())?;
     let mut redis = client.get_multiplexed_async_connection_with_config(&config).await?;
     let locks = LockClient::connect(url).await?;
-    let lock = || Some(locks.read_write_lock(LOCK));
+    let linger = LockOptions::builder().linger(LINGER).build()?;
+    let lock = || Some(locks.read_write_lock(LOCK).with(&linger));
     let args: Vec<String> = env::args().skip(1).collect();
     let outcome = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => manage(lock(), &mut redis).await,

@@ -1,14 +1,10 @@
 //! Read locks that their client keeps for a short time after the last reader has left (the option `linger`).
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::{MS, SECOND, Scene, eventually, lingering, soon, timed};
+use crate::support::{MS, Readers, SECOND, Scene, eventually, lingering, lua, soon, timed};
 use futures_util::StreamExt;
-use futures_util::future::join_all;
 use lockkeeper::{Error, LockClient, Member, ReadLock, WriteLock};
-use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 fn reader(locks: &LockClient, linger: Duration) -> ReadLock<'static> {
@@ -27,51 +23,19 @@ fn is_held(scene: &Scene) -> bool {
     scene.server.run::<i64>(&["EXISTS", "a"]) == 1
 }
 
-/// Tasks of one client that read again and again, until this is stopped.
-struct Readers {
-    stop: Arc<AtomicBool>,
-    reads: Arc<AtomicU64>,
-    tasks: Vec<JoinHandle<()>>,
-}
-
-impl Readers {
-    fn start(locks: &LockClient, linger: Duration, count: usize, section: Duration) -> Self {
-        let (stop, reads) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let read = |number: usize| {
-            let (mut lock, stop, reads) = (reader(locks, linger), Arc::clone(&stop), Arc::clone(&reads));
-            async move {
-                sleep(MS * u32::try_from(number).unwrap()).await;
-                while !stop.load(Ordering::Relaxed) {
-                    let guard = lock.lock().await.unwrap();
-                    sleep(section).await;
-                    guard.unlock().await.unwrap();
-                    reads.fetch_add(1, Ordering::Relaxed);
-                    tokio::task::yield_now().await;
-                }
-            }
-        };
-        Self { tasks: (0..count).map(|number| tokio::spawn(read(number))).collect(), stop, reads }
-    }
-
-    async fn end(self) -> u64 {
-        self.stop.store(true, Ordering::Relaxed);
-        for ended in join_all(self.tasks).await {
-            ended.unwrap();
-        }
-        self.reads.load(Ordering::Relaxed)
-    }
-}
-
 /// The reads between two confirmations send nothing. A hold that nobody joined is released when its time is over.
 #[tokio::test]
 async fn a_read_that_comes_meanwhile_sends_no_command() {
     let scene = Scene::start();
     let locks = scene.client().await;
-    let linger = SECOND;
+    let linger = SECOND / 2;
     let before = scene.server.calls("evalsha");
     let start = Instant::now();
-    // An acquire, one confirmation in each second, and a release.
-    let is_few = |more: u64| scene.server.calls("evalsha") - before <= 1 + start.elapsed().as_secs() + more;
+    // An acquire, a confirmation each time, and a release.
+    let is_few = |more: u64| {
+        let times = start.elapsed().div_duration_f64(linger) as u64;
+        scene.server.calls("evalsha") - before <= 1 + times + more
+    };
     reads(&locks, linger).await;
     assert!(is_few(0) && is_held(&scene));
     let owner = reader(&locks, linger).lock().await.unwrap().owner_id();
@@ -82,7 +46,8 @@ async fn a_read_that_comes_meanwhile_sends_no_command() {
     }
     assert!(is_few(0));
     eventually("it is free", || is_held(&scene), |held| !held).await;
-    assert!(start.elapsed() > linger && is_few(1), "{:?}", start.elapsed());
+    // The release can need a second command.
+    assert!(start.elapsed() > linger && is_few(2), "{:?}", start.elapsed());
     drop(locks);
     scene.end().await;
 }
@@ -366,5 +331,103 @@ async fn readers_are_not_stopped_on_behalf_of_a_writer_that_gave_up() {
         readers.end().await;
     }
     drop((one, two));
+    scene.end().await;
+}
+
+/// The reply of a script, and the milliseconds left of a key.
+struct Scripts<'a>(&'a Scene);
+
+impl Scripts<'_> {
+    fn run(&self, file: &str, args: &[&str]) -> Option<i64> {
+        let source = lua::source(file);
+        let words = ["EVAL", &source, "2", "a", "redisson_rwlock:{a}"];
+        self.0.server.run(&[&words, args].concat())
+    }
+
+    fn acquire(&self, owner: &str) -> Option<i64> {
+        self.run("read/acquire.lua", &[owner, "1", "5000"])
+    }
+
+    fn confirm(&self, is_gap: &str) -> Option<i64> {
+        self.run("read/confirm.lua", &[ONE, "1", "20000", "95", "6000", is_gap])
+    }
+
+    fn left(&self, key: &str) -> i64 {
+        self.0.server.run(&["PTTL", key])
+    }
+
+    fn intent(&self) -> Option<String> {
+        self.0.server.run(&["GET", INTENT])
+    }
+}
+
+const ONE: &str = "8743c9c0-0795-8907-87fd-6c719a6b4586:1";
+const TWO: &str = "8743c9c0-0795-8907-87fd-6c719a6b4586:2";
+const INTENT: &str = "{a}:lockkeeper_intent";
+const WANTED: Option<i64> = Some(-17);
+const RENEWED: Option<i64> = Some(-12);
+const LOST: Option<i64> = Some(-8);
+
+/// What `read/confirm` replies and changes, and what the acquires do about it.
+#[tokio::test]
+async fn a_stop_on_behalf_of_somebody_ends_soon_after_the_lock_is_free() {
+    let scene = Scene::start();
+    let scripts = Scripts(&scene);
+    assert_eq!(scripts.confirm("0"), LOST);
+    assert_eq!(scripts.acquire(ONE), None);
+    assert_eq!(scripts.confirm("0"), RENEWED);
+    assert!(scripts.left("a") > 10_000 && scripts.left(&format!("{{a}}:{ONE}:rwlock_timeout:1")) > 10_000);
+    assert_eq!(scripts.run("read/confirm.lua", &[ONE, "2", "20000", "95", "6000", "1"]), LOST);
+    assert_eq!(scripts.intent(), None);
+
+    let client = redis::Client::open(scene.server.url()).unwrap();
+    let mut messages = client.get_async_pubsub().await.unwrap();
+    messages.subscribe("redisson_rwlock:{a}").await.unwrap();
+    assert_eq!((scripts.confirm("0"), scripts.intent().as_deref()), (WANTED, Some("6000 somebody")));
+    assert!((6_000..=6_095).contains(&scripts.left(INTENT)));
+    assert!(scripts.acquire(TWO) > Some(10), "new readers are stopped");
+    scripts.run("read/release.lua", &[ONE, "1", "0", "30000"]);
+    let stopped = scripts.acquire(TWO);
+    assert!((Some(1)..=Some(10)).contains(&stopped), "{stopped:?}");
+    assert!(scripts.left(INTENT) <= 6_010);
+    eventually("readers come in", || scripts.acquire(ONE), Option::is_none).await;
+
+    // The calm: whoever listens is perhaps a reader that waited because of the stop.
+    let left = scripts.left(INTENT);
+    assert_eq!(scripts.confirm("0"), WANTED);
+    assert_eq!(scripts.confirm("1"), WANTED);
+    assert!(scripts.left(INTENT) <= left, "the stop is not made longer");
+    drop(messages);
+    eventually("nobody listens", || scene.server.channels(), Vec::is_empty).await;
+    assert_eq!(scripts.confirm("0"), RENEWED);
+
+    // A writer that has waited long enough has a turn of its own.
+    assert!(scripts.run("write/acquire.lua", &[&format!("{TWO}:write"), "5000", "1000"]) > Some(0));
+    assert_eq!(scripts.intent().as_deref(), Some(&*format!("9000 {TWO}:write")));
+    assert!(scripts.run("write/acquire.lua", &[&format!("{ONE}:write"), "5000", "1000"]) > Some(0));
+    assert_eq!(scripts.intent().as_deref(), Some(&*format!("9000 {TWO}:write")));
+    assert_eq!(scripts.confirm("0"), WANTED, "its turn has begun");
+    scene.server.keys().iter().for_each(|key| scene.server.run::<()>(&["DEL", key]));
+    assert_eq!((scripts.acquire(ONE), scripts.confirm("1")), (None, WANTED));
+    assert_eq!(scripts.intent().as_deref(), Some("6000 somebody"), "a gap");
+    scene.server.keys().iter().for_each(|key| scene.server.run::<()>(&["DEL", key]));
+    scene.end().await;
+}
+
+/// The hold began to linger after the writer's first attempt, and before it stood in the queue of its client.
+#[tokio::test]
+async fn a_writer_that_queues_ends_a_hold_that_lingers() {
+    let scene = Scene::start();
+    let (locks, other) = (scene.client().await, scene.client().await);
+    let foreign = other.read_write_lock("a").into_read().lock().await.unwrap();
+    let mut lock = writer(&locks);
+    let mut waits = tokio_test::task::spawn(lock.lock());
+    assert!(waits.poll().is_pending());
+    let reading = reader(&locks, SECOND).lock().await.unwrap();
+    drop((foreign, reading));
+    let (guard, took) = timed(soon(waits)).await;
+    assert!(took < SECOND / 2, "{took:?}");
+    guard.unwrap().unlock().await.unwrap();
+    drop((lock, locks, other));
     scene.end().await;
 }

@@ -63,5 +63,6 @@ mod tls_provider;
 mod user_code;
 mod versions;
 mod waiting;
+mod wanted;
 mod watchdog;
 mod wire;

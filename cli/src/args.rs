@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use lockkeeper::PermitId;
+use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use look::{Doctor, Examined, Ls, Top, Watch, Why};
@@ -138,6 +139,12 @@ pub(crate) struct Run {
     /// the lease, and 5s at most]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) grace: Option<Duration>,
+    /// Sends this signal to the command when others wait
+    ///
+    /// The command gets it once, when another owner begins to wait for the lock: `TERM`, `USR1` or another name. Who uses `--try` does
+    /// not wait
+    #[arg(long, value_name = "SIGNAL", value_parser = signal)]
+    pub(crate) when_wanted: Option<i32>,
     /// Adds the wait for the lock to this file
     ///
     /// If the lock was busy, adds a line of JSON to this file when the wait has ended: how long it took, how it ended, and who held the lock.
@@ -152,6 +159,13 @@ pub(crate) struct Run {
     #[arg(trailing_var_arg = true, required = true)]
     #[serde(skip)]
     pub(crate) command: Vec<OsString>,
+}
+
+/// Returns the number of a signal with this name, with or without `SIG`.
+fn signal(name: &str) -> Result<i32, String> {
+    let name = name.to_ascii_uppercase();
+    let name = if name.starts_with("SIG") { name } else { format!("SIG{name}") };
+    name.parse::<Signal>().map(|signal| signal as i32).map_err(|_| "is no name of a signal".to_owned())
 }
 
 /// The types of locks for `run`.

@@ -239,6 +239,13 @@ impl LockRef {
         self.engine.store.run(connection, call).await
     }
 
+    /// Whether somebody waits for the lock. False if the server does not say it: then nobody knows.
+    pub(crate) async fn has_waiters(&self) -> bool {
+        let call = self.protocol.waiters(&self.keys);
+        let reply = async { self.run(&self.connection().await?, &call).await }.await;
+        matches!(reply, Ok(Reply::Int(1..)))
+    }
+
     /// For releases: those who wait are told also while the slot of the lock moves.
     pub(crate) async fn run_and_tell(&self, connection: &Connection, call: &Call) -> Result<Reply, Fault> {
         self.engine.store.run_and_tell(connection, call, &self.keys.channel).await

@@ -181,6 +181,36 @@ impl<T> LockGuard<T> {
         self.held.ended()
     }
 
+    /// Waits until another owner waits for the lock, so that long work can end early. The owner can be in another process, also one of
+    /// Redisson. The future also completes when the hold has ended.
+    ///
+    /// This is a hint: nothing happens to the hold. While the future is polled, it asks the server four times a second, with one command
+    /// for each lock. Waiting owners send nothing more because of it. Owners that only try, such as those of
+    /// [`Claims`](crate::Claims), do not wait. If the server does not answer, or its user has no right to `PUBSUB NUMSUB`, nobody is seen.
+    /// A fair lock needs only the rights that it has anyway.
+    ///
+    /// A candidate for a leadership stands by for as long as it runs, so every leadership is wanted.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped and made anew at any time.
+    ///
+    /// ```no_run
+    /// # async fn next_part() -> bool { true }
+    /// # async fn demo(guard: lockkeeper::LockGuard) -> lockkeeper::Result<()> {
+    /// let wanted = tokio::spawn(guard.wanted());
+    /// while !next_part().await {
+    ///     if wanted.is_finished() {
+    ///         break; // the rest is done later
+    ///     }
+    /// }
+    /// guard.unlock().await
+    /// # }
+    /// ```
+    pub fn wanted(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.held.wanted()
+    }
+
     /// Returns whether the hold is lost, by this host's clock. Asks no server.
     ///
     /// ```no_run

@@ -66,6 +66,10 @@ impl Protocol for Fair {
         )
     }
 
+    fn waiters(&self, keys: &LockKeys) -> Call {
+        scripts::fair_waiters(&queue_keys(keys)[0])
+    }
+
     fn rights(&self, keys: &LockKeys) -> Vec<Right> {
         rights::fair(keys, queue_keys(keys))
     }

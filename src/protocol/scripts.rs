@@ -75,6 +75,7 @@ scripts! {
         fair_acquire("fair/acquire.lua" of 64; lock, queue, scores, records, tickets, channel; owner, lease_ms, allowance_ms, java_wait_ms);
         fair_heartbeat("fair/heartbeat.lua"; lock, queue, scores, records, tickets, channel; allowance_ms, java_wait_ms, owners);
         fair_release("fair/release.lua" of 64; lock, queue, scores, records, tickets, channel; owner, keep, java_wait_ms);
+        fair_waiters("fair/waiters.lua"; queue; );
         fenced_acquire("fenced/acquire.lua" of 64; lock, counter; owner, lease_ms);
         inspect("inspect.lua"; lock; cursor);
         list("list.lua"; ; cursor, pattern, count, of_type, queue, counter, channel, rw_channel, sc_channel);
@@ -99,6 +100,7 @@ scripts! {
         semaphore_release("semaphore/release.lua" of 48; semaphore, permits; ids, channel);
         semaphore_resize("semaphore/resize.lua"; semaphore, permits; total, channel);
         semaphore_state("semaphore/state.lua"; semaphore, permits; total, slack_ms);
+        waiters("waiters.lua"; lock; channel);
         write_acquire("write/acquire.lua" of 64; lock, channel; writer, lease_ms, turn_ms);
         write_release("write/release.lua" of 64; lock, channel; writer, keep);
         write_state("write/state.lua" of 64; lock; );

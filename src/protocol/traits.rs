@@ -91,6 +91,11 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
         scripts::rlock_state(&keys.lock)
     }
 
+    /// Asks how many wait for the lock.
+    fn waiters(&self, keys: &LockKeys) -> Call {
+        scripts::waiters(&keys.lock, Arg::Text(Arc::clone(&keys.channel)))
+    }
+
     /// Derives the keys and channels from the key of the lock.
     fn keys(&self, lock: Arc<str>) -> LockKeys {
         LockKeys::new(lock, lock_channel, [])

@@ -11,6 +11,7 @@ mod deployments;
 mod java;
 mod jvm;
 mod kinds;
+mod lingering;
 mod load;
 mod multi;
 mod names;

@@ -98,7 +98,9 @@ impl Keeper {
             return Err(Failure { problem: format!("`{}` is busy", run.name), code: BUSY });
         };
         let acquired_at = Moment::now();
-        if self.hold(guard, token, times).await?
+        if self
+            .hold(guard, token, times, run.when_wanted.and_then(|number| Signal::try_from(number).ok()))
+            .await?
             && let Some(least) = run.at_least
         {
             // The front does not wait for this.
@@ -122,12 +124,14 @@ impl Keeper {
         guard: LockGuard,
         token: Option<FencingToken>,
         times: &Times,
+        when_wanted: Option<Signal>,
     ) -> Result<bool, Failure> {
         let token = token.map(FencingToken::get);
         let mut until = times.until(&guard);
         let owner = guard.owner_id();
         self.reports.send(Report::Held(Hold { until, owner, grace: times.grace, token }));
         let mut ended = pin!(guard.ended());
+        let (mut wanted, mut when_wanted) = (pin!(guard.wanted()), when_wanted);
         let mut group: Option<Group> = None;
         let mut killed = false;
         // How long nothing has run. No clock is asked: the time while this process was stopped does not count.
@@ -162,6 +166,11 @@ impl Keeper {
                     }
                     self.reports.send(Report::Lost { killed, was_removed });
                     return Ok(false);
+                }
+                () = &mut wanted, if when_wanted.is_some() && group.is_some() => {
+                    if let (Some(group), Some(signal)) = (group, when_wanted.take()) {
+                        group.signal(signal);
+                    }
                 }
                 () = sleep(pause) => idle += pause,
             }

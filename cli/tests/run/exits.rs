@@ -53,6 +53,7 @@ fn bad_arguments_are_64_and_acquire_nothing() {
         &["--lease", "0s"],
         &["--grace", "10s"],
         &["--at-least", "2s", "--lease", "1s"],
+        &["--when-wanted", "whenever"],
         &["--no-such-option"],
     ] {
         assert_eq!(scene.run(options, "touch ran"), 64, "{options:?}");

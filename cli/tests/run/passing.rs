@@ -63,6 +63,22 @@ fn the_environment_has_the_name_and_the_token() {
 }
 
 #[test]
+fn the_command_hears_once_that_another_owner_waits() {
+    let scene = Scene::new();
+    let script = "trap 'echo asked; touch asked' USR1; until [ -e end ]; do sleep 0.05; done";
+    let mut holder = scene.lockkeeper(&["run", "--when-wanted", "usr1", "lock", "--", "sh", "-c", script]);
+    let holder = holder.current_dir(scene.dir()).stdout(Stdio::piped()).spawn().expect("lockkeeper runs");
+    wait_until("the lock is held", || !scene.keys().is_empty());
+    assert!(!scene.dir().join("asked").exists());
+    let waiting = scene.lockkeeper(&["run", "lock", "--", "true"]).spawn().expect("lockkeeper runs");
+    wait_until("the command hears it", || scene.dir().join("asked").exists());
+    std::fs::write(scene.dir().join("end"), "").expect("a file");
+    let output = holder.wait_with_output().expect("an end");
+    assert_eq!(text(&output), "asked\n");
+    assert!(waiting.wait_with_output().expect("an end").status.success());
+}
+
+#[test]
 fn the_environment_has_the_owner_as_show_names_it() {
     let scene = Scene::new();
     for kind in ["rlock", "write"] {

@@ -81,6 +81,15 @@ impl<H: Deadline> Machine<H> {
         matches!(self.stay, Stay::Lingers(_))
     }
 
+    /// Removes a hold that was given back, if the server keeps it for the readers that come. Otherwise changes nothing.
+    pub(crate) fn leaves_to_linger(&mut self, hold: &H, now: Moment) -> bool {
+        let is_kept = self.lingers() && self.stays(now) && self.copies.at_most() == 1 && !self.was_lost();
+        if is_kept {
+            self.gives_back(hold, false, now);
+        }
+        is_kept
+    }
+
     /// When it is to be confirmed.
     pub(super) fn confirms_at(&self) -> Option<Moment> {
         match self.stay {

@@ -840,6 +840,58 @@ mod tests {
         assert!(joins(false) && !joins(true));
     }
 
+    /// A hold of a reader, which the server granted at `NOW`, and which lingers for a second.
+    fn lingering(owner: OwnerKey) -> (Machine<HoldOnMember>, HoldOnMember) {
+        let mut machine = Machine::new(owner, here());
+        let attempt = machine.copies.attempts(1, 1);
+        machine.answered(1, attempt, Answer::Granted);
+        let hold = add(&mut machine, owner, Renews::Usual, NOW.plus(LEASE));
+        assert!(machine.opens_to_readers(Some(SECOND), NOW));
+        (machine, hold)
+    }
+
+    #[test]
+    fn readers_join_a_hold_that_lingers_for_a_quarter_longer_than_its_time() {
+        let [one, two] = [OwnerKey::default(), OwnerKey::default()];
+        let (mut machine, hold) = lingering(one);
+        machine.gives_back(&hold, false, NOW);
+        let joins_at = |machine: &Machine<HoldOnMember>, millis: u64| {
+            let now = NOW.plus(Duration::from_millis(millis));
+            machine.clone().joins(two, here(), Epoch::default(), now, &rules()).is_some()
+        };
+        assert!(joins_at(&machine, 1_249) && !joins_at(&machine, 1_251));
+        assert_eq!(machine.confirms_at(), Some(NOW.plus(SECOND)));
+        let sent = NOW.plus(SECOND);
+        assert!(machine.joins(two, here(), Epoch::default(), sent, &rules()).is_some());
+        machine.ends_pending(two);
+        let asked = machine.begins_confirmation(Epoch::default(), false, sent).expect("it was joined");
+        machine.confirmed(asked, sent, false, (Epoch::default(), sent), &rules());
+        assert!(joins_at(&machine, 2_249) && !joins_at(&machine, 2_251));
+        assert!(!asked.makes_gap || machine.lease.until > NOW.plus(LEASE), "it is renewed");
+        assert_eq!(machine.begins_confirmation(Epoch::default(), false, sent), None, "nobody joined since");
+        assert_eq!(machine.target(sent), 0);
+    }
+
+    #[test]
+    fn a_hold_that_lingers_ends_after_a_switch_and_at_a_shutdown() {
+        let [one, two] = [OwnerKey::default(), OwnerKey::default()];
+        let switched = Epoch { switches: 1, forced: 0 };
+        let ends = |asks_in, is_closing, answered_in| {
+            let (mut machine, hold) = lingering(one);
+            machine.gives_back(&hold, false, NOW);
+            machine.joins(two, here(), Epoch::default(), NOW, &rules()).expect("it lingers");
+            machine.ends_pending(two);
+            let asked = machine.begins_confirmation(asks_in, is_closing, NOW);
+            if let Some(asked) = asked {
+                machine.confirmed(asked, NOW, false, (answered_in, NOW), &rules());
+            }
+            machine.target(NOW) == 0
+        };
+        let same = Epoch::default();
+        assert!(!ends(same, false, same));
+        assert!(ends(switched, false, switched) && ends(same, true, same) && ends(same, false, switched));
+    }
+
     /// The first attempt of a claim was not answered, and the second one was granted on another connection. A copy of the first one makes the
     /// server's lease longer.
     #[test]

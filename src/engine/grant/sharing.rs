@@ -80,6 +80,15 @@ impl Grant {
         }
     }
 
+    /// Gives back a hold of a grant that lingers: nothing is released. False: nothing was changed.
+    pub(crate) fn leave_to_linger(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) -> bool {
+        if !self.is_shared() || !self.ask(Machine::lingers) || self.lock.engine.is_closing() {
+            return false;
+        }
+        let hold = HoldOnMember { hold: Arc::clone(hold), member: 0 };
+        self.event(now, |machine, _| machine.leaves_to_linger(&hold, now))
+    }
+
     fn close_to_readers(self: &Arc<Self>, now: Moment) {
         self.event(now, |machine, _| machine.closes_to_readers());
     }

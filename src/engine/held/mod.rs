@@ -15,12 +15,17 @@ use crate::base::clock::{self, Moment};
 use crate::base::error::{Error, LockId, Lost, Result};
 use crate::base::fault::Fault;
 use crate::base::options;
+use crate::base::timer::sleep;
 use crate::engine::grant::Grant;
 use crate::engine::hold::Hold;
+use crate::engine::lock_ref::LockRef;
 use crate::engine::members::{PerMember, vote};
 use crate::engine::retry::Tries;
 use crate::protocol::PermitIds;
 use crate::telemetry::inside;
+
+/// How often a holder that wants to know asks whether somebody waits.
+const BETWEEN_QUESTIONS: Duration = Duration::from_millis(250);
 
 /// One hold on a lock. Dropping it releases the lock in the background.
 #[allow(unnameable_types, unreachable_pub, reason = "the sealed part of a public trait takes it")]
@@ -103,6 +108,30 @@ impl HeldLock {
         async move { if hold.ended().await { Ok(()) } else { Err(Lost { lock: hold.lock() }) } }
     }
 
+    /// Waits until another owner waits for one of its locks, or the hold has ended.
+    pub(crate) fn wanted(&self) -> impl Future<Output = ()> + Send + 'static {
+        let hold = Arc::clone(&self.hold);
+        let locks: PerMember<Arc<LockRef>> =
+            self.members.iter().map(|member| Arc::clone(&member.grant.lock)).collect();
+        let is_wanted = async move {
+            loop {
+                for lock in &locks {
+                    if lock.has_waiters().await {
+                        return;
+                    }
+                }
+                sleep(BETWEEN_QUESTIONS).await;
+            }
+        };
+        async move {
+            tokio::select! {
+                biased;
+                _ = hold.ended() => {}
+                () = is_wanted => {}
+            }
+        }
+    }
+
     /// Releases the hold. Fails if the hold was gone: at once if that is known, and the background releases what the servers can have.
     pub(crate) async fn unlock(mut self) -> Result<()> {
         let (now, quorum) = (clock::now(), self.hold.quorum());
@@ -111,7 +140,7 @@ impl HeldLock {
         let was_held = if was_lost {
             false
         } else if releasing.is_empty() {
-            true // handed over
+            true // the server keeps it for others
         } else {
             let released = inside(&self.hold.span(), pin!(releasing.release(quorum))).await;
             released.map_err(|fault| Error::of_lock(self.lock(), fault))?
@@ -161,11 +190,11 @@ impl HeldLock {
         }
     }
 
-    /// Hands the hold over, or gives it back. The result releases it on the server; it is empty if the hold was handed over.
+    /// Hands the hold over, or gives it back. The result releases it on the server; it is empty if the server keeps the hold for others.
     fn start_release(&mut self, now: Moment) -> PendingRelease {
         self.hold.give_back(now);
         if let [only] = &self.members[..]
-            && only.grant.hand_over(&self.hold, now)
+            && (only.grant.hand_over(&self.hold, now) || only.grant.leave_to_linger(&self.hold, now))
         {
             self.members.clear();
         }
