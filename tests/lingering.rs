@@ -32,9 +32,9 @@ async fn a_read_that_comes_meanwhile_sends_no_command() {
     let before = scene.server.calls("evalsha");
     let start = Instant::now();
     // An acquire, a confirmation each time, and a release.
-    let is_few = |more: u64| {
-        let times = start.elapsed().div_duration_f64(linger) as u64;
-        scene.server.calls("evalsha") - before <= 1 + times + more
+    let is_few = |more: u128| {
+        let times = start.elapsed().as_millis() / linger.as_millis();
+        u128::from(scene.server.calls("evalsha") - before) <= 1 + times + more
     };
     reads(&locks, linger).await;
     assert!(is_few(0) && is_held(&scene));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper::{LockClient, LockConfig};
+use lockkeeper::{LockClient, LockConfig, LockOptions};
 use lockkeeper_testkit::{Faults, Proxy};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -47,7 +47,7 @@ const fn crowd(kind: &'static str, tasks: usize) -> Crowd {
 /// The permits of the semaphore.
 const PERMITS: u32 = 2;
 
-const WORKS: [Work; 10] = [
+const WORKS: [Work; 12] = [
     work("RLock, 8 tasks", &[crowd("rlock", 8)], 0, Some(15.0)),
     work("write lock, 8 tasks", &[crowd("write", 8)], 0, Some(15.0)),
     work("readers, 128 tasks", &[crowd("read", 128)], 0, Some(8.0)),
@@ -63,9 +63,15 @@ const WORKS: [Work; 10] = [
     work("8 tasks; another process every 20 ms", &[crowd("rlock", 8), EVERY_20_MS], 0, None),
     work("32 readers; a writer of another process", &[crowd("read", 32), WRITER], 0, None),
     work("128 readers; a writer of another process", &[crowd("read", 128), WRITER], 0, None),
+    work("64 readers with pauses; a writer of another process", &[with_pauses("read"), WRITER], 0, None),
+    work("the same, linger 50 ms", &[with_pauses("linger"), WRITER], 0, None),
 ];
 
 const WRITER: Crowd = Crowd { pause_ms: 20, ..crowd("write", 1) };
+
+const fn with_pauses(kind: &'static str) -> Crowd {
+    Crowd { pause_ms: 5, ..crowd(kind, 64) }
+}
 
 const EVERY_20_MS: Crowd = Crowd { pause_ms: 20, ..crowd("rlock", 1) };
 
@@ -174,6 +180,7 @@ pub fn side([url, sharing, kind, tasks, section_ms, pause_ms, begin, millis]: [&
             config = config.sharing(Duration::ZERO);
         }
         let locks = LockClient::connect_with(url, config.build().expect("valid")).await.expect("a client");
+        let linger = LockOptions::builder().linger(Duration::from_millis(50)).build().expect("valid");
         let begin = Duration::from_nanos(number(begin).saturating_sub(now()));
         let until = Instant::now() + begin + Duration::from_millis(number(millis));
         sleep(begin).await;
@@ -181,6 +188,7 @@ pub fn side([url, sharing, kind, tasks, section_ms, pause_ms, begin, millis]: [&
         for _ in 0..number(tasks) {
             let lock = locks.read_write_lock("sharing:rw");
             match kind {
+                "linger" => running.spawn(enter(lock.with(&linger).into_read(), pauses, until)),
                 "read" => running.spawn(enter(lock.into_read(), pauses, until)),
                 "write" => running.spawn(enter(lock.into_write(), pauses, until)),
                 "permit" => running.spawn(enter(locks.semaphore("sharing:permits", PERMITS), pauses, until)),
