@@ -1,6 +1,7 @@
 //! The arguments of the command.
 
 mod look;
+mod verify;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use lockkeeper::PermitId;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use look::{Doctor, Examined, Ls, Top, Watch, Why};
+pub(crate) use verify::Verify;
 
 /// Runs commands under distributed locks on Redis and Valkey, and shows and releases locks.
 #[derive(Debug, Parser)]
@@ -55,6 +57,8 @@ pub(crate) enum Command {
     Resize(Resize),
     /// Examines the server, and the rights of this user
     Doctor(Doctor),
+    /// Tests on your servers that locks exclude, while processes die
+    Verify(Verify),
     /// Prints the completions for a shell
     Completions {
         /// The shell
@@ -68,6 +72,9 @@ pub(crate) enum Command {
     /// Holds the lock for `run`, which starts this
     #[command(name = crate::KEEP, hide = true)]
     Keep,
+    /// Uses locks for `verify`, which starts this
+    #[command(name = crate::WORK, hide = true)]
+    Work,
     /// Becomes the command of `run`, which starts this
     #[command(name = crate::EXEC, hide = true)]
     Exec {

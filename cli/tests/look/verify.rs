@@ -1,0 +1,204 @@
+//! `lockkeeper verify`: it sees nothing wrong on healthy servers, and each planted violation.
+
+use std::time::Duration;
+use std::{env, fs, process, thread};
+
+use lockkeeper_testkit::{Cluster, Faults, MASTER, Proxy, Sentinels, Server};
+use serde_json::Value;
+
+use super::support::{Config, Running, at, json, lockkeeper, run, shown, wait_until};
+
+/// Reports the verdict of a run, and its exit code.
+struct Run(Running);
+
+impl Run {
+    fn start(mut command: process::Command) -> Self {
+        let run = Self(Running::start(&mut command));
+        run.0.complains("worker processes");
+        run
+    }
+
+    #[track_caller]
+    fn verdict(self) -> (Option<i32>, Value) {
+        let (code, verdict, complaints) = self.0.end_within(Duration::from_secs(60));
+        assert!(!verdict.is_empty(), "{complaints}");
+        (code, json(&verdict))
+    }
+
+    /// It must see this violation.
+    #[track_caller]
+    fn sees(self, rule: &str) -> Value {
+        let (code, verdict) = self.verdict();
+        assert!(code == Some(1) && verdict["counts"][rule].as_u64() > Some(0), "{verdict:#}");
+        verdict
+    }
+
+    /// It must see no violation, and enough to say so.
+    #[track_caller]
+    fn sees_nothing(self) -> Value {
+        let (code, verdict) = self.verdict();
+        assert_eq!(code, Some(0), "{verdict:#}");
+        let number = |field: &str| verdict[field].as_u64().expect("a number");
+        assert!(number("grants") > 50 && number("handed_over") > 0, "{verdict:#}");
+        assert!(number("deaths") + number("pauses") + number("cuts") > 0, "{verdict:#}");
+        assert_eq!(verdict["keys_left_behind"], 0);
+        verdict
+    }
+}
+
+/// A run of some seconds.
+fn verify(url: &str, args: &[&str]) -> Run {
+    Run::start(at(url, &[&["verify", "--json", "--workers", "3"], args].concat()))
+}
+
+/// The keys of the run.
+fn keys(server: &Server, pattern: &str) -> Vec<String> {
+    server.run(&["KEYS", &format!("*lockkeeper-verify:*:{pattern}*")])
+}
+
+#[test]
+fn a_healthy_server_is_not_accused_and_a_history_can_be_judged_again() {
+    let server = Server::start();
+    let history = env::temp_dir().join(format!("lockkeeper-look-{}-history", process::id()));
+    let path = history.to_str().expect("text");
+    let verdict =
+        verify(&server.url(), &["--seconds", "5", "--lease", "1s", "--history", path]).sees_nothing();
+    let again = json(&shown(&mut lockkeeper(&["verify", "--json", "--judge", path])));
+    assert_eq!(again, verdict);
+    let text = shown(&mut lockkeeper(&["verify", "--judge", path]));
+    assert!(
+        text.contains("two holders at once            0") && text.contains("evidence, not a proof"),
+        "{text}"
+    );
+    fs::remove_file(history).expect("the history");
+    let left: Vec<String> = server.run(&["KEYS", "*"]);
+    assert_eq!(left, [""; 0]);
+}
+
+#[test]
+fn a_failover_with_sentinels_is_counted_and_breaks_nothing() {
+    let group = Sentinels::start(Duration::from_secs(1));
+    let config = Config::new(&format!(
+        "[locks]\nsync_replicas = 2\n[server]\nkind = 'sentinel'\nmaster = '{MASTER}'\nsentinels = {:?}\nurls = ['redis://unused/']\n",
+        group.urls()
+    ));
+    let args = ["verify", "--json", "--lease", "2s", "--seconds", "16", "--config", config.path()];
+    let run = Run::start(lockkeeper(&args));
+    let before = group.master();
+    // The new master has no second replica until the old master follows it, which takes the sentinels about ten seconds.
+    wait_until("locks are held", || !group.servers[before].keys().is_empty());
+    group.fail_over();
+    group.switched(before);
+    assert_eq!(run.sees_nothing()["failovers"], 1);
+}
+
+#[test]
+fn a_moved_slot_of_a_cluster_breaks_nothing() {
+    let cluster = Cluster::start(2, 0);
+    let config = Config::new(&format!("[server]\nkind = 'cluster'\nurls = {:?}\n", cluster.urls()));
+    let args =
+        ["verify", "--json", "--lease", "1s", "--seconds", "5", "--kind", "rlock", "--config", config.path()];
+    let run = Run::start(lockkeeper(&args));
+    wait_until("locks are held", || !cluster.keys().is_empty());
+    let name = cluster.keys().pop().expect("a key");
+    let slot = cluster.slot_of(&name);
+    cluster.move_slot(slot, 1 - cluster.master_of(slot));
+    run.sees_nothing();
+}
+
+#[test]
+fn a_deleted_key_is_seen() {
+    let server = Server::start();
+    let mut run = verify(&server.url(), &["--seconds", "4", "--lease", "1s", "--kind", "rlock"]);
+    while run.0.runs() {
+        for key in keys(&server, "rlock") {
+            let _: u64 = server.run(&["DEL", &key]);
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    let verdict = run.sees("two_holders");
+    assert!(verdict["violations"][0]["picture"].as_array().expect("lines").len() >= 2, "{verdict:#}");
+}
+
+#[test]
+fn an_empty_server_in_the_place_of_the_old_one_is_seen() {
+    let mut server = Server::start();
+    let mut run = verify(&server.url(), &["--seconds", "8", "--lease", "3s", "--kind", "rlock"]);
+    let owners = |server: &Server| -> Vec<Vec<String>> {
+        keys(server, "rlock").iter().map(|key| server.run(&["HKEYS", key])).collect()
+    };
+    while run.0.runs() {
+        // A hold that lasts: its worker goes on after the restart.
+        let before = owners(&server);
+        thread::sleep(Duration::from_millis(50));
+        if owners(&server).iter().any(|owner| !owner.is_empty() && before.contains(owner)) {
+            server.restart();
+            thread::sleep(Duration::from_millis(500));
+        }
+    }
+    run.sees("two_holders");
+}
+
+#[test]
+fn a_worker_that_ignores_its_loss_is_seen() {
+    let server = Server::start();
+    let run =
+        verify(&server.url(), &["--seconds", "5", "--lease", "1s", "--kind", "rlock", "--ignore-losses"]);
+    let verdict = run.sees("two_holders");
+    assert!(verdict.to_string().contains("had been told of its loss"), "{verdict:#}");
+}
+
+#[test]
+fn a_token_counter_that_is_set_back_is_seen() {
+    let server = Server::start();
+    let run = verify(&server.url(), &["--seconds", "4", "--lease", "1s", "--kind", "fenced"]);
+    wait_until("there are counters", || keys(&server, "fenced").iter().any(|key| key.contains("token")));
+    let counters = keys(&server, "fenced").into_iter().filter(|key| key.contains("token"));
+    for counter in counters {
+        let ahead: u64 = server.run(&["INCRBY", &counter, "1000000000000000"]);
+        wait_until("a token is given", || server.run::<u64>(&["GET", &counter]) > ahead);
+        let _: u64 = server.run(&["DEL", &counter]);
+    }
+    run.sees("token_not_greater");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_that_do_not_arrive_are_seen() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    proxy.set(Faults { lose_messages: true, ..Faults::default() });
+    let args = ["verify", "--json", "--lease", "3s", "--seconds", "19"];
+    Run::start(at(&proxy.url(), &args)).sees("sleeping_waiter");
+}
+
+#[test]
+fn a_key_that_stays_is_seen() {
+    let server = Server::start();
+    let run = verify(&server.url(), &["--seconds", "2", "--lease", "1s", "--kind", "rlock"]);
+    wait_until("locks are held", || !keys(&server, "rlock").is_empty());
+    let key = keys(&server, "rlock").pop().expect("a key") + ":other";
+    let _: String = server.run(&["SET", &key, "x"]);
+    let verdict = run.sees("left_behind");
+    assert!(verdict["violations"][0]["text"].as_str().expect("text").contains(&key), "{verdict:#}");
+}
+
+#[test]
+fn without_rights_no_worker_starts() {
+    let server = Server::start();
+    let _: String = server.run(&["ACL", "SETUSER", "shop", "on", ">x", "~shop:*", "&*", "+@all"]);
+    let url = server.url().replace("redis://", "redis://shop:x@");
+    let output = run(&mut at(&url, &["verify", "--seconds", "2"]));
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(69), "{complaint}");
+    assert!(complaint.contains("may not run") && !complaint.contains("worker processes"), "{complaint}");
+}
+
+#[test]
+fn a_history_without_grants_proves_nothing() {
+    let history = Config::new("{\"at\":1,\"process\":0,\"event\":\"began\",\"lease_ms\":3000}\n");
+    let output = run(&mut lockkeeper(&["verify", "--judge", history.path()]));
+    assert_eq!(output.status.code(), Some(69), "{output:?}");
+    let broken = Config::new("{}\n");
+    let output = run(&mut lockkeeper(&["verify", "--judge", broken.path()]));
+    assert_eq!(output.status.code(), Some(64), "{output:?}");
+}
