@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use look::{Doctor, Examined, Ls, Top, Watch, Why};
 pub(crate) use verify::Verify;
 
-/// Runs commands under distributed locks on Redis and Valkey, and shows and releases locks.
+/// Runs commands under distributed locks on Redis and Valkey, and shows locks.
 #[derive(Debug, Parser)]
 #[command(name = "lockkeeper", version, max_term_width = 100, arg_required_else_help = true)]
 pub(crate) struct Arguments {

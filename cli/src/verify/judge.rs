@@ -43,7 +43,7 @@ const SLEEP: u64 = 1_500 * MS;
 /// So much earlier must a call begin to be certainly in front of another one.
 const HEAD_START: u64 = 500 * MS;
 /// After a call has given up, its release can be under way for so long.
-const UNDO: u64 = 300 * MS;
+const UNDO: u64 = 500 * MS;
 /// Permits of a dead process can take so much longer than a lease.
 const SLACK: u64 = 1_500 * MS;
 /// A failover is seen so long after it happened.
@@ -372,11 +372,8 @@ fn disturbances(events: &[Event]) -> BTreeMap<u32, Vec<Times>> {
     let (mut last, mut cut, mut ended) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
     for Event { at, process, what } in events {
         let times = all.entry(*process).or_default();
-        if is_own(what) {
-            if let Some(before) = last.insert(*process, *at).filter(|before| before + GAP < *at) {
-                times.push((before, *at));
-            }
-        }
+        let before = if is_own(what) { last.insert(*process, *at) } else { None };
+        times.extend(before.filter(|before| before + GAP < *at).map(|before| (before, *at)));
         match what {
             What::Ended => drop(ended.insert(*process)),
             What::Cut => drop(cut.insert(*process, *at)),
@@ -418,20 +415,16 @@ fn sleepers(
         if let Some(entered) = call.entered {
             taken.push(((entered, call.freed(lease)), false));
         }
-        let involved = (call.asked, call.waited_until().max(call.last));
+        // What it may have acquired is released a moment later.
+        let involved = (call.asked, call.waited_until().max(call.last).saturating_add(UNDO));
         for &(from, to) in disturbed.get(&call.process).into_iter().flatten() {
             if from < involved.1 && to > involved.0 {
                 taken.push(((from, to.saturating_add(effects)), true));
             }
         }
     }
-    taken.extend(
-        disturbed
-            .get(&MAIN)
-            .into_iter()
-            .flatten()
-            .map(|&(from, to)| ((from, to.saturating_add(effects)), true)),
-    );
+    let of_all = disturbed.get(&MAIN).into_iter().flatten();
+    taken.extend(of_all.map(|(from, to)| ((*from, to.saturating_add(effects)), true)));
     let free = free_times(&taken, permits);
     for call in calls {
         let until = call.waited_until();

@@ -41,7 +41,7 @@ use worker::Orders;
 pub(crate) use worker::work;
 
 /// So many calls of a worker run together.
-const TASKS: u32 = 6;
+const TASKS: u32 = 8;
 /// The time between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(10);
 

@@ -4,21 +4,25 @@ use std::collections::BTreeMap;
 
 use super::judge::Call;
 
-const WIDTH: u64 = 64;
+const WIDTH: u8 = 64;
 const MS: u64 = 1_000_000;
 
 /// Shows what the calls of a lock did between two times, and a little before and after.
 pub(super) fn picture(calls: &[&Call], from: u64, to: u64) -> Vec<String> {
     let margin = ((to - from) / 4).max(5 * MS);
     let (from, to) = (from.saturating_sub(margin), to + margin);
-    let column = |at: u64| ((at.clamp(from, to) - from) * (WIDTH - 1) / (to - from)) as usize;
+    let last = usize::from(WIDTH - 1);
+    let column = |at: u64| {
+        let place = (at.clamp(from, to) - from) * u64::from(WIDTH - 1) / (to - from);
+        usize::try_from(place).map_or(last, |place| place.min(last))
+    };
     let mut lines: BTreeMap<u32, Vec<char>> = BTreeMap::new();
     for call in calls {
         let waited = call.entered.or(call.told).unwrap_or(call.last);
         if call.asked > to || call.last.max(waited).max(call.told.unwrap_or_default()) < from {
             continue;
         }
-        let line = lines.entry(call.process).or_insert_with(|| vec![' '; WIDTH as usize]);
+        let line = lines.entry(call.process).or_insert_with(|| vec![' '; usize::from(WIDTH)]);
         let mut fill = |begin: u64, end: u64, char: char| {
             if begin <= to && end >= from {
                 line[column(begin)..=column(end)]

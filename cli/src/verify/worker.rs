@@ -84,7 +84,8 @@ struct Plan {
     /// The call is cancelled after this time, if it still waits.
     cancelled_after: Option<Duration>,
     options: LockOptions,
-    hold: Duration,
+    /// How many steps the section has, and how long each takes.
+    steps: u32,
     step: Duration,
 }
 
@@ -93,16 +94,16 @@ impl Plan {
     fn draw(lease: Duration) -> Result<Self, Failure> {
         let options = LockOptions::builder();
         let ms = |range: std::ops::RangeInclusive<u64>| Duration::from_millis(fastrand::u64(range));
-        let (options, hold, step) = match fastrand::u32(0..100) {
-            0 => (options, lease * 4 / 3, lease / 30),
-            1 => (options.fixed(lease / 3), lease, lease / 60),
-            _ => (options, ms(2..=15), ms(2..=5)),
+        let (options, steps, step) = match fastrand::u32(0..100) {
+            0 => (options, 40, lease / 30),
+            1 => (options.fixed(lease / 3), 60, lease / 60),
+            _ => (options, fastrand::u32(1..=4), ms(2..=5)),
         };
         let options = options.build().map_err(Failure::unavailable)?;
         let cancelled_after = (fastrand::u32(0..100) < 5).then(|| ms(1..=100));
         // Most calls do not wait for the end of a lease, or no task would be left for the locks that are free.
-        let wait = if fastrand::u32(0..100) < 80 { lease / 10 } else { lease * fastrand::u32(1..=4) };
-        Ok(Self { wait, cancelled_after, options, hold, step })
+        let wait = if fastrand::u32(0..100) < 93 { lease / 10 } else { lease * fastrand::u32(1..=4) };
+        Ok(Self { wait, cancelled_after, options, steps, step })
     }
 }
 
@@ -192,7 +193,7 @@ impl Worker {
     }
 
     /// Works while the lock is held. Each time is read before the guard is asked: a guard that is not lost then was not lost at that time.
-    async fn section<T>(&self, call: u32, plan: &Plan, guard: LockGuard<T>, token: Option<u64>) {
+    async fn section<T: Send + Sync>(&self, call: u32, plan: &Plan, guard: LockGuard<T>, token: Option<u64>) {
         let certified = |what: What| {
             let at = now();
             let is_lost = guard.is_lost();
@@ -207,7 +208,7 @@ impl Worker {
             return;
         }
         let mut ended = pin!(guard.ended());
-        let (mut steps, mut is_told) = (plan.hold.div_duration_f64(plan.step).ceil() as u32, false);
+        let (mut steps, mut is_told) = (plan.steps, false);
         while steps > 0 {
             steps -= 1;
             tokio::select! {

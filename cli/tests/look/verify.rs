@@ -1,6 +1,6 @@
 //! `lockkeeper verify`: it sees nothing wrong on healthy servers, and each planted violation.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{env, fs, process, thread};
 
 use lockkeeper_testkit::{Cluster, Faults, MASTER, Proxy, Sentinels, Server};
@@ -99,11 +99,53 @@ fn a_moved_slot_of_a_cluster_breaks_nothing() {
     let args =
         ["verify", "--json", "--lease", "1s", "--seconds", "5", "--kind", "rlock", "--config", config.path()];
     let run = Run::start(lockkeeper(&args));
-    wait_until("locks are held", || !cluster.keys().is_empty());
-    let name = cluster.keys().pop().expect("a key");
-    let slot = cluster.slot_of(&name);
+    let mut held = Vec::new();
+    wait_until("locks are held", || {
+        held = cluster.keys();
+        !held.is_empty()
+    });
+    let slot = cluster.slot_of(&held[0]);
     cluster.move_slot(slot, 1 - cluster.master_of(slot));
     run.sees_nothing();
+}
+
+/// For how long `scripts/nightly` wants it.
+fn long() -> Duration {
+    let seconds = env::var("VERIFY_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(600))
+}
+
+#[test]
+#[ignore = "scripts/nightly runs it"]
+fn a_healthy_server_is_not_accused_for_long() {
+    let (server, start) = (Server::start(), Instant::now());
+    while start.elapsed() < long() {
+        let verdict = Run::start(at(&server.url(), &["verify", "--json", "--seconds", "60"])).sees_nothing();
+        println!("{} grants", verdict["grants"]);
+    }
+}
+
+#[test]
+#[ignore = "scripts/nightly runs it"]
+fn slots_that_move_for_long_break_nothing() {
+    let (cluster, start) = (Cluster::start(2, 0), Instant::now());
+    let config = Config::new(&format!("[server]\nkind = 'cluster'\nurls = {:?}\n", cluster.urls()));
+    while start.elapsed() < long() {
+        let mut run =
+            Run::start(lockkeeper(&["verify", "--json", "--seconds", "60", "--config", config.path()]));
+        let start = Instant::now();
+        while run.0.runs() {
+            // Before the workers end: a slot that moves while keys are counted hides them.
+            if start.elapsed() < Duration::from_secs(50)
+                && let Some(key) = cluster.keys().pop()
+            {
+                let slot = cluster.slot_of(&key);
+                cluster.move_slot(slot, 1 - cluster.master_of(slot));
+            }
+            thread::sleep(Duration::from_secs(1));
+        }
+        println!("{} grants", run.sees_nothing()["grants"]);
+    }
 }
 
 #[test]
@@ -175,8 +217,12 @@ async fn messages_that_do_not_arrive_are_seen() {
 fn a_key_that_stays_is_seen() {
     let server = Server::start();
     let run = verify(&server.url(), &["--seconds", "2", "--lease", "1s", "--kind", "rlock"]);
-    wait_until("locks are held", || !keys(&server, "rlock").is_empty());
-    let key = keys(&server, "rlock").pop().expect("a key") + ":other";
+    let mut held = Vec::new();
+    wait_until("locks are held", || {
+        held = keys(&server, "rlock");
+        !held.is_empty()
+    });
+    let key = format!("{}:other", held[0]);
     let _: String = server.run(&["SET", &key, "x"]);
     let verdict = run.sees("left_behind");
     assert!(verdict["violations"][0]["text"].as_str().expect("text").contains(&key), "{verdict:#}");

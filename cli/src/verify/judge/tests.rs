@@ -309,6 +309,16 @@ fn a_killed_waiter_may_have_been_granted_the_lock() {
 }
 
 #[test]
+fn a_killed_process_may_not_have_released_what_it_gave_up() {
+    let mut scene = Scene::new();
+    scene.is_silent(1, 1_000, END);
+    scene.gives_up(1, Rlock, 800, 950);
+    scene.add(1_050, 1, Killed);
+    scene.holds(2, Rlock, [900, 4_100, 4_110]);
+    scene.breaks(&[]);
+}
+
+#[test]
 fn a_cut_waiter_cannot_hear_of_a_release() {
     let mut scene = Scene::new();
     scene.holds(1, Rlock, [0, 10, 20]);
