@@ -30,7 +30,7 @@ pub(crate) struct Verify {
     /// The most calls in a second, of all workers together
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) rate: u32,
-    /// The lease of the locks. It is short, so that many leases end
+    /// The lease of the locks. It is short, so that many end
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = lease)]
     pub(crate) lease: Duration,
     /// Prints the verdict as JSON

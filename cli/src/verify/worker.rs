@@ -91,10 +91,10 @@ struct Plan {
 
 impl Plan {
     /// Most sections are short. Some need renewals, and some last for longer than their fixed lease.
-    fn draw(lease: Duration) -> Result<Self, Failure> {
+    fn draw(lease: Duration, ignores_losses: bool) -> Result<Self, Failure> {
         let options = LockOptions::builder();
         let ms = |range: std::ops::RangeInclusive<u64>| Duration::from_millis(fastrand::u64(range));
-        let (options, steps, step) = match fastrand::u32(0..100) {
+        let (options, steps, step) = match fastrand::u32(0..if ignores_losses { 5 } else { 100 }) {
             0 => (options, 40, lease / 30),
             1 => (options.fixed(lease / 3), 60, lease / 60),
             _ => (options, fastrand::u32(1..=4), ms(2..=5)),
@@ -135,7 +135,7 @@ impl Worker {
                 continue;
             }
             let Some(kind) = fastrand::choice(&self.orders.locks) else { return };
-            if let Ok(plan) = Plan::draw(self.orders.lease) {
+            if let Ok(plan) = Plan::draw(self.orders.lease, self.orders.ignores_losses) {
                 self.call(*kind, &plan).await;
             }
         }

@@ -1,9 +1,10 @@
 //! `lockkeeper verify`: it sees nothing wrong on healthy servers, and each planted violation.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{env, fs, process, thread};
 
-use lockkeeper_testkit::{Cluster, Faults, MASTER, Proxy, Sentinels, Server};
+use lockkeeper_testkit::{Certificates, Cluster, Faults, MASTER, Proxy, Sentinels, Server};
 use serde_json::Value;
 
 use super::support::{Config, Running, at, json, lockkeeper, run, shown, wait_until};
@@ -25,14 +26,6 @@ impl Run {
         (code, json(&verdict))
     }
 
-    /// It must see this violation.
-    #[track_caller]
-    fn sees(self, rule: &str) -> Value {
-        let (code, verdict) = self.verdict();
-        assert!(code == Some(1) && verdict["counts"][rule].as_u64() > Some(0), "{verdict:#}");
-        verdict
-    }
-
     /// It must see no violation, and enough to say so.
     #[track_caller]
     fn sees_nothing(self) -> Value {
@@ -44,6 +37,22 @@ impl Run {
         assert_eq!(verdict["keys_left_behind"], 0);
         verdict
     }
+}
+
+/// Plants a violation until a run sees it: chance decides what the workers hold at the moment. One test at a time does so, because a
+/// judge that lacks processor time excuses more.
+#[track_caller]
+fn is_seen(rule: &str, mut plant: impl FnMut() -> Run) -> Value {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    for _ in 0..5 {
+        let (code, verdict) = plant().verdict();
+        if verdict["counts"][rule].as_u64() > Some(0) {
+            assert_eq!(code, Some(1), "{verdict:#}");
+            return verdict;
+        }
+    }
+    panic!("{rule} was not seen");
 }
 
 /// A run of some seconds.
@@ -109,6 +118,26 @@ fn a_moved_slot_of_a_cluster_breaks_nothing() {
     run.sees_nothing();
 }
 
+#[test]
+fn certificates_of_the_file_are_used_by_all() {
+    let certificates = Certificates::new();
+    let cluster = Cluster::secured(2, 0, &certificates);
+    let path = |file: &str| certificates.path(file);
+    let config = Config::new(&format!(
+        "[server]\nkind = 'cluster'\nurls = {:?}\nroot_cert = {:?}\nclient_cert = {:?}\nclient_key = {:?}\n",
+        cluster.urls(),
+        path("ca.crt"),
+        path("client.crt"),
+        path("client.key")
+    ));
+    let args = ["verify", "--json", "--lease", "1s", "--seconds", "4", "--config", config.path()];
+    Run::start(lockkeeper(&args)).sees_nothing();
+    for server in &cluster.servers {
+        let left: Vec<String> = server.run(&["KEYS", "*"]);
+        assert_eq!(left, [""; 0]);
+    }
+}
+
 /// For how long `scripts/nightly` wants it.
 fn long() -> Duration {
     let seconds = env::var("VERIFY_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
@@ -151,57 +180,64 @@ fn slots_that_move_for_long_break_nothing() {
 #[test]
 fn a_deleted_key_is_seen() {
     let server = Server::start();
-    let mut run = verify(&server.url(), &["--seconds", "4", "--lease", "1s", "--kind", "rlock"]);
-    while run.0.runs() {
-        for key in keys(&server, "rlock") {
-            let _: u64 = server.run(&["DEL", &key]);
+    let verdict = is_seen("two_holders", || {
+        let mut run = verify(&server.url(), &["--seconds", "3", "--lease", "1s", "--kind", "rlock"]);
+        while run.0.runs() {
+            for key in keys(&server, "rlock") {
+                let _: u64 = server.run(&["DEL", &key]);
+            }
+            thread::sleep(Duration::from_millis(5));
         }
-        thread::sleep(Duration::from_millis(5));
-    }
-    let verdict = run.sees("two_holders");
+        run
+    });
     assert!(verdict["violations"][0]["picture"].as_array().expect("lines").len() >= 2, "{verdict:#}");
 }
 
 #[test]
 fn an_empty_server_in_the_place_of_the_old_one_is_seen() {
     let mut server = Server::start();
-    let mut run = verify(&server.url(), &["--seconds", "8", "--lease", "3s", "--kind", "rlock"]);
     let owners = |server: &Server| -> Vec<Vec<String>> {
         keys(server, "rlock").iter().map(|key| server.run(&["HKEYS", key])).collect()
     };
-    while run.0.runs() {
-        // A hold that lasts: its worker goes on after the restart.
-        let before = owners(&server);
-        thread::sleep(Duration::from_millis(50));
-        if owners(&server).iter().any(|owner| !owner.is_empty() && before.contains(owner)) {
-            server.restart();
-            thread::sleep(Duration::from_millis(500));
+    is_seen("two_holders", || {
+        let mut run = verify(&server.url(), &["--seconds", "8", "--lease", "3s", "--kind", "rlock"]);
+        while run.0.runs() {
+            // A hold that lasts: its worker goes on after the restart.
+            let before = owners(&server);
+            thread::sleep(Duration::from_millis(100));
+            if owners(&server).iter().any(|owner| !owner.is_empty() && before.contains(owner)) {
+                server.restart();
+                thread::sleep(Duration::from_millis(500));
+            }
         }
-    }
-    run.sees("two_holders");
+        run
+    });
 }
 
 #[test]
 fn a_worker_that_ignores_its_loss_is_seen() {
     let server = Server::start();
-    let run =
-        verify(&server.url(), &["--seconds", "5", "--lease", "1s", "--kind", "rlock", "--ignore-losses"]);
-    let verdict = run.sees("two_holders");
+    let args = ["--seconds", "4", "--lease", "1s", "--kind", "rlock", "--ignore-losses"];
+    let verdict = is_seen("two_holders", || verify(&server.url(), &args));
     assert!(verdict.to_string().contains("had been told of its loss"), "{verdict:#}");
 }
 
 #[test]
 fn a_token_counter_that_is_set_back_is_seen() {
     let server = Server::start();
-    let run = verify(&server.url(), &["--seconds", "4", "--lease", "1s", "--kind", "fenced"]);
-    wait_until("there are counters", || keys(&server, "fenced").iter().any(|key| key.contains("token")));
-    let counters = keys(&server, "fenced").into_iter().filter(|key| key.contains("token"));
-    for counter in counters {
-        let ahead: u64 = server.run(&["INCRBY", &counter, "1000000000000000"]);
-        wait_until("a token is given", || server.run::<u64>(&["GET", &counter]) > ahead);
-        let _: u64 = server.run(&["DEL", &counter]);
-    }
-    run.sees("token_not_greater");
+    let counters = || -> Vec<String> {
+        keys(&server, "fenced").into_iter().filter(|key| key.contains("token")).collect()
+    };
+    is_seen("token_not_greater", || {
+        let run = verify(&server.url(), &["--seconds", "3", "--lease", "1s", "--kind", "fenced"]);
+        wait_until("there are counters", || !counters().is_empty());
+        for counter in counters() {
+            let ahead: u64 = server.run(&["INCRBY", &counter, "1000000000000000"]);
+            wait_until("a token is given", || server.run::<Option<u64>>(&["GET", &counter]) != Some(ahead));
+            let _: u64 = server.run(&["DEL", &counter]);
+        }
+        run
+    });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -209,22 +245,25 @@ async fn messages_that_do_not_arrive_are_seen() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     proxy.set(Faults { lose_messages: true, ..Faults::default() });
-    let args = ["verify", "--json", "--lease", "3s", "--seconds", "19"];
-    Run::start(at(&proxy.url(), &args)).sees("sleeping_waiter");
+    let args = ["--lease", "3s", "--seconds", "19"];
+    is_seen("sleeping_waiter", || verify(&proxy.url(), &args));
 }
 
 #[test]
 fn a_key_that_stays_is_seen() {
     let server = Server::start();
-    let run = verify(&server.url(), &["--seconds", "2", "--lease", "1s", "--kind", "rlock"]);
-    let mut held = Vec::new();
-    wait_until("locks are held", || {
-        held = keys(&server, "rlock");
-        !held.is_empty()
+    let mut key = String::new();
+    let verdict = is_seen("left_behind", || {
+        let run = verify(&server.url(), &["--seconds", "2", "--lease", "1s", "--kind", "rlock"]);
+        let mut held = Vec::new();
+        wait_until("locks are held", || {
+            held = keys(&server, "rlock");
+            !held.is_empty()
+        });
+        key = format!("{}:other", held[0]);
+        let _: String = server.run(&["SET", &key, "x"]);
+        run
     });
-    let key = format!("{}:other", held[0]);
-    let _: String = server.run(&["SET", &key, "x"]);
-    let verdict = run.sees("left_behind");
     assert!(verdict["violations"][0]["text"].as_str().expect("text").contains(&key), "{verdict:#}");
 }
 
