@@ -78,6 +78,8 @@ pub(super) enum Phase {
     Faults,
     /// For two leases: the effects of the faults end. A wait or a turn that is wrong now has no excuse.
     Calm,
+    /// The end of that: all calls that begin wait for long, so that some still wait when nothing else happens.
+    Patient,
     /// For one lease: no call begins. A waiter that was told of no release sleeps beside a free lock.
     Quiet,
 }
@@ -86,7 +88,8 @@ impl Phase {
     pub(super) fn of(began: u64, lease: Duration) -> Self {
         match Duration::from_nanos(now().saturating_sub(began)).div_duration_f64(lease) % 6.0 {
             ..3.0 => Self::Faults,
-            ..5.0 => Self::Calm,
+            ..4.9 => Self::Calm,
+            ..5.0 => Self::Patient,
             _ => Self::Quiet,
         }
     }

@@ -91,7 +91,7 @@ struct Plan {
 
 impl Plan {
     /// Most sections are short. Some need renewals, and some last for longer than their fixed lease.
-    fn draw(lease: Duration, ignores_losses: bool) -> Result<Self, Failure> {
+    fn draw(phase: Phase, &Orders { lease, ignores_losses, .. }: &Orders) -> Result<Self, Failure> {
         let options = LockOptions::builder();
         let ms = |range: std::ops::RangeInclusive<u64>| Duration::from_millis(fastrand::u64(range));
         let (options, steps, step) = match fastrand::u32(0..if ignores_losses { 5 } else { 100 }) {
@@ -102,7 +102,8 @@ impl Plan {
         let options = options.build().map_err(Failure::unavailable)?;
         let cancelled_after = (fastrand::u32(0..100) < 5).then(|| ms(1..=100));
         // Most calls do not wait for the end of a lease, or no task would be left for the locks that are free.
-        let wait = if fastrand::u32(0..100) < 93 { lease / 10 } else { lease * fastrand::u32(1..=4) };
+        let waits_for_long = phase == Phase::Patient || fastrand::u32(0..100) < 7;
+        let wait = if waits_for_long { lease * fastrand::u32(1..=4) } else { lease / 10 };
         Ok(Self { wait, cancelled_after, options, steps, step })
     }
 }
@@ -131,11 +132,12 @@ impl Worker {
         calls.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             calls.tick().await;
-            if Phase::of(self.orders.began, self.orders.lease) == Phase::Quiet {
+            let phase = Phase::of(self.orders.began, self.orders.lease);
+            if phase == Phase::Quiet {
                 continue;
             }
             let Some(kind) = fastrand::choice(&self.orders.locks) else { return };
-            if let Ok(plan) = Plan::draw(self.orders.lease, self.orders.ignores_losses) {
+            if let Ok(plan) = Plan::draw(phase, &self.orders) {
                 self.call(*kind, &plan).await;
             }
         }
