@@ -78,4 +78,6 @@ pub mod guide {
     #[cfg(any(not(doctest), feature = "paused-clock"))] // other pages link to it
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/testing.md"))]
     pub mod testing {}
+    #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/verify.md"))]
+    pub mod verify {}
 }

@@ -1,6 +1,7 @@
 //! The arguments of the command.
 
 mod look;
+mod verify;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,8 +14,9 @@ use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use look::{Doctor, Examined, Ls, Top, Watch, Why};
+pub(crate) use verify::Verify;
 
-/// Runs commands under distributed locks on Redis and Valkey, and shows and releases locks.
+/// Runs commands under distributed locks on Redis and Valkey, and shows locks.
 #[derive(Debug, Parser)]
 #[command(name = "lockkeeper", version, max_term_width = 100, arg_required_else_help = true)]
 pub(crate) struct Arguments {
@@ -56,6 +58,8 @@ pub(crate) enum Command {
     Resize(Resize),
     /// Examines the server, and the rights of this user
     Doctor(Doctor),
+    /// Tests on your servers that locks exclude, while processes die
+    Verify(Verify),
     /// Prints the completions for a shell
     Completions {
         /// The shell
@@ -69,6 +73,9 @@ pub(crate) enum Command {
     /// Holds the lock for `run`, which starts this
     #[command(name = crate::KEEP, hide = true)]
     Keep,
+    /// Uses locks for `verify`, which starts this
+    #[command(name = crate::WORK, hide = true)]
+    Work,
     /// Becomes the command of `run`, which starts this
     #[command(name = crate::EXEC, hide = true)]
     Exec {

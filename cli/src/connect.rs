@@ -2,10 +2,13 @@
 
 use std::env::{self, VarError};
 use std::fs;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use lockkeeper::{Error, LockClient, LockConfig, Source};
+use redis::aio::MultiplexedConnection;
+use redis::{ClientTlsConfig, ConnectionAddr, IntoConnectionInfo, TlsCertificates};
 use serde::Deserialize;
 
 use crate::args::Connection;
@@ -27,9 +30,15 @@ struct Kinds {
     server: Kind,
 }
 
-#[derive(Default, Deserialize)]
+/// What `verify` needs of a source, for connections of its own.
+#[derive(Clone, Default, Deserialize)]
 struct Kind {
     kind: Option<String>,
+    #[serde(default)]
+    urls: Vec<String>,
+    root_cert: Option<PathBuf>,
+    client_cert: Option<PathBuf>,
+    client_key: Option<PathBuf>,
 }
 
 const URL: &str = "LOCKKEEPER_URL";
@@ -47,6 +56,7 @@ pub(crate) struct Settings {
     is_default: bool,
     /// `single`, `sentinel` or `cluster`.
     pub(crate) kind: String,
+    server: Kind,
     locks: LockConfig,
 }
 
@@ -74,13 +84,16 @@ impl Settings {
             Some(_) if is_named => connection.url.clone(),
             _ => connection.url.clone().or(url),
         };
-        let named = kinds.server.kind.unwrap_or_else(|| SINGLE.to_owned());
         let is_default = url.is_none() && file.server.is_none();
-        let (source, kind) = match (url, file.server) {
-            (None, Some(source)) => (source, named),
-            (url, _) => (Source::from(url.as_deref().unwrap_or(DEFAULT_URL)), SINGLE.to_owned()),
+        let (source, server) = match (url, file.server) {
+            (None, Some(source)) => (source, kinds.server),
+            (url, _) => {
+                let url = url.unwrap_or_else(|| DEFAULT_URL.to_owned());
+                (Source::from(&*url), Kind { urls: vec![url], ..Kind::default() })
+            }
         };
-        Ok(Self { source, is_default, kind, locks: file.locks })
+        let kind = server.kind.clone().unwrap_or_else(|| SINGLE.to_owned());
+        Ok(Self { source, is_default, kind, server, locks: file.locks })
     }
 
     pub(crate) const fn locks(&self) -> &LockConfig {
@@ -96,6 +109,58 @@ impl Settings {
     pub(crate) fn without_name_prefix(&self) -> Result<Self, Failure> {
         let locks = self.locks.to_builder().name_prefix("").build().map_err(Error::from)?;
         Ok(Self { locks, ..self.clone() })
+    }
+
+    /// The same, but leases are short, and nothing but the locks is written: for workers of `verify`, which are killed often.
+    pub(crate) fn with_short_leases(&self, lease: Duration) -> Result<Self, Failure> {
+        let locks =
+            self.locks.to_builder().watchdog_lease(lease).fair_allowance(lease).writer_turn(lease / 10);
+        let locks = locks.start_timeout(lease * 10).diagnosis(false).build().map_err(Error::from)?;
+        Ok(Self { locks, ..self.clone() })
+    }
+
+    /// The URL of a single server without TLS. Only its connections can be forwarded: TLS checks the name of the server, and a client of
+    /// Sentinel or of a cluster finds the servers by itself.
+    pub(crate) fn plain_url(&self) -> Option<&str> {
+        let url =
+            self.server.urls.first().filter(|url| self.kind == SINGLE && url.starts_with("redis://"))?;
+        Some(url)
+    }
+
+    /// A connection to one master, for commands that the library does not send. `address`: as `LockClient::servers` tells it; without one,
+    /// that of the URL.
+    pub(crate) async fn raw(&self, address: Option<&str>) -> Result<MultiplexedConnection, String> {
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        let url = self.server.urls.first().ok_or("no URL is known")?;
+        let mut info = url.as_str().into_connection_info().map_err(|error| text(&error))?;
+        if let Some((host, port)) = address.and_then(|address| address.rsplit_once(':')) {
+            let port = port.parse().map_err(|error| text(&error))?;
+            let host = host.trim_matches(['[', ']']).to_owned();
+            let address = match info.addr() {
+                ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+                    ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
+                }
+                _ => ConnectionAddr::Tcp(host, port),
+            };
+            info = info.set_addr(address);
+        }
+        let read =
+            |path: &Option<PathBuf>| path.as_ref().map(fs::read).transpose().map_err(|error| text(&error));
+        let certificates = TlsCertificates {
+            root_cert: read(&self.server.root_cert)?,
+            client_tls: match (read(&self.server.client_cert)?, read(&self.server.client_key)?) {
+                (Some(client_cert), Some(client_key)) => Some(ClientTlsConfig { client_cert, client_key }),
+                _ => None,
+            },
+        };
+        let has_certificates = certificates.root_cert.is_some() || certificates.client_tls.is_some();
+        let client = if has_certificates {
+            redis::Client::build_with_tls(info, certificates)
+        } else {
+            redis::Client::open(info)
+        };
+        let client = client.map_err(|error| text(&error))?;
+        client.get_multiplexed_async_connection().await.map_err(|error| text(&error))
     }
 
     /// The same, but connecting is retried for this time; without one, as long as an acquire.
@@ -124,6 +189,23 @@ impl Settings {
         let _ = rustls::crypto::ring::default_provider().install_default();
         LockClient::connect_with(self.source, self.locks).await
     }
+}
+
+/// Host and port of a URL. `None`: it has none.
+pub(crate) fn address_of(url: &str) -> Option<String> {
+    match url.into_connection_info().ok()?.addr() {
+        ConnectionAddr::Tcp(host, port) if host.contains(':') => Some(format!("[{host}]:{port}")),
+        ConnectionAddr::Tcp(host, port) => Some(format!("{host}:{port}")),
+        _ => None,
+    }
+}
+
+/// The same URL, with another host and port.
+pub(crate) fn at_address(url: &str, address: SocketAddr) -> Option<String> {
+    let rest = url.strip_prefix("redis://")?;
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let user = authority.rsplit_once('@').map(|(user, _)| format!("{user}@")).unwrap_or_default();
+    Some(format!("redis://{user}{address}{path}"))
 }
 
 /// What is wrong with a file. Repeats no value of it, because a password can be anywhere in a file that is wrong.
@@ -188,6 +270,20 @@ mod tests {
             failure.problem.contains("neither --url, LOCKKEEPER_URL, --config nor LOCKKEEPER_CONFIG"),
             "{failure:?}"
         );
+    }
+
+    #[test]
+    fn a_url_leads_to_another_address() {
+        let to: SocketAddr = ([127, 0, 0, 1], 7).into();
+        for (url, expected) in [
+            ("redis://host", "redis://127.0.0.1:7"),
+            ("redis://u:p%40@host:6380/2?protocol=resp3", "redis://u:p%40@127.0.0.1:7/2?protocol=resp3"),
+        ] {
+            assert_eq!(at_address(url, to).as_deref(), Some(expected));
+        }
+        assert_eq!(at_address("rediss://host", to), None);
+        assert_eq!(address_of("redis://u:p@host:6380/2").as_deref(), Some("host:6380"));
+        assert_eq!(address_of("redis://[::1]").as_deref(), Some("[::1]:6379"));
     }
 
     #[test]

@@ -9,6 +9,8 @@ use serde::Serialize;
 
 use crate::text::visible;
 
+/// `verify` saw a violation.
+pub(crate) const VIOLATION: u8 = 1;
 /// Bad arguments (`EX_USAGE`).
 pub(crate) const USAGE: u8 = 64;
 /// The server cannot be reached, or refuses (`EX_UNAVAILABLE`).

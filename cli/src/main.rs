@@ -14,6 +14,7 @@ mod run;
 mod table;
 mod text;
 mod top;
+mod verify;
 mod why;
 
 use std::process::ExitCode;
@@ -27,6 +28,7 @@ use exit::{Failure, USAGE};
 /// The names of the hidden commands.
 const KEEP: &str = "__keep";
 const EXEC: &str = "__exec";
+const WORK: &str = "__work";
 
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
@@ -103,6 +105,8 @@ fn start(Arguments { connection, command }: Arguments) -> Result<ExitCode, Failu
             Command::Release(options) => look::release(&connection, &options).await,
             Command::Resize(options) => look::resize(&connection, &options).await,
             Command::Why(options) => why::why(&connection, &options).await,
+            Command::Verify(options) => verify::verify(connection, options).await,
+            Command::Work => Ok(verify::work().await),
             Command::Doctor(options) => doctor::doctor(&connection, &options).await,
             Command::Exec { .. } | Command::Completions { .. } | Command::Man { .. } => Ok(ExitCode::SUCCESS),
         }

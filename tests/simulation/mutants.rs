@@ -109,9 +109,10 @@ fn write_copy() {
     for (file, text) in with_mutants() {
         fs::write(copy.join(file), text).unwrap();
     }
-    let lib = copy.join("src/lib.rs");
-    let text = fs::read_to_string(&lib).unwrap();
-    fs::write(lib, text + SWITCH).unwrap();
+    for root in ["src/lib.rs", "cli/src/main.rs"] {
+        let text = fs::read_to_string(copy.join(root)).unwrap();
+        fs::write(copy.join(root), text + SWITCH).unwrap();
+    }
 }
 
 /// Breaks a script in the folder `SIMULATE_COPY`, if the mutant `SIMULATE_MUTANT` is in Lua. `scripts/mutants` runs this.

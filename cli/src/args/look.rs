@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
 
 use super::duration;
 
@@ -126,7 +127,8 @@ pub(crate) struct Doctor {
 }
 
 /// The types of locks, and semaphores, as `ls` names them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Examined {
     Rlock,
     Fair,

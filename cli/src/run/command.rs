@@ -33,7 +33,7 @@ pub(super) fn start(name: &str, hold: &Hold, command: &[OsString]) -> io::Result
 }
 
 /// A further process of this program, in a process group of its own: signals of a terminal do not reach it.
-pub(super) fn this_program(hidden: &str) -> io::Result<tokio::process::Command> {
+pub(crate) fn this_program(hidden: &str) -> io::Result<tokio::process::Command> {
     // The path can lead to another version by now. This one leads to the program that runs.
     let running = PathBuf::from("/proc/self/exe");
     let path = if running.exists() { running } else { std::env::current_exe()? };
@@ -66,10 +66,10 @@ pub(crate) fn become_command(parent: i32, gate: i32, command: &[OsString]) -> Ex
 
 /// The kernel kills this process, and what it becomes, when its parent is gone.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-fn end_with_parent() {
+pub(crate) fn end_with_parent() {
     let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
 }
 
 /// Here only the keeper notices.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn end_with_parent() {}
+pub(crate) fn end_with_parent() {}

@@ -30,6 +30,6 @@ mod terminal;
 mod times;
 mod watch;
 
-pub(crate) use command::become_command;
+pub(crate) use command::{become_command, end_with_parent, this_program};
 pub(crate) use front::run;
 pub(crate) use keeper::keep;

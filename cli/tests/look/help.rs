@@ -9,6 +9,7 @@ fn the_help_fits_a_screen() {
         (&["ls", "--help"], "[ab] one of these"),
         (&["watch", "-h"], "[ab] one of these"),
         (&["doctor", "-h"], "2   errors"),
+        (&["verify", "-h"], "1   a violation"),
     ] {
         let help = shown(lockkeeper(args).env("COLUMNS", "80"));
         assert!(help.lines().count() <= 24, "{args:?}:\n{help}");

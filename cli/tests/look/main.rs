@@ -6,5 +6,6 @@ mod doctor;
 mod help;
 mod ls;
 mod support;
+mod verify;
 mod watch;
 mod why;

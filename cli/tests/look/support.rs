@@ -125,15 +125,30 @@ impl Running {
         wait_until(text, || self.complained.text().contains(text));
     }
 
+    pub(crate) fn runs(&mut self) -> bool {
+        self.process.try_wait().expect("a status").is_none()
+    }
+
     pub(crate) fn id(&self) -> u32 {
         self.process.id()
     }
 
     /// Waits for the end. Returns the exit code, and what it wrote to its standard error.
     #[track_caller]
-    pub(crate) fn end(mut self) -> (Option<i32>, String) {
-        wait_until("lockkeeper ends", || self.process.try_wait().expect("a status").is_some());
-        (self.process.wait().expect("a status").code(), self.complained.all())
+    pub(crate) fn end(self) -> (Option<i32>, String) {
+        let (code, _, complaints) = self.end_within(LIMIT);
+        (code, complaints)
+    }
+
+    /// Waits for the end of a command that runs for long. Returns the exit code, what it printed, and what it wrote to its standard error.
+    #[track_caller]
+    pub(crate) fn end_within(mut self, limit: Duration) -> (Option<i32>, String, String) {
+        let start = Instant::now();
+        while self.runs() {
+            assert!(start.elapsed() < limit, "in vain: lockkeeper ends");
+            thread::sleep(Duration::from_millis(5));
+        }
+        (self.process.wait().expect("a status").code(), self.printed.all(), self.complained.all())
     }
 }
 
