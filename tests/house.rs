@@ -565,8 +565,11 @@ fn every_plot_is_shown_by_a_page() {
 /// A test is quoted as `name_of_the_test`, with at least two words. The names of metrics begin with the name of the crate.
 #[test]
 fn tests_that_pages_name_exist() {
-    let tests: String =
-        files("tests", &["rs"]).into_values().chain(files("src", &["rs"]).into_values()).collect();
+    let tests: String = ["tests", "src", "cli/tests"]
+        .map(|folder| files(folder, &["rs"]))
+        .into_iter()
+        .flat_map(BTreeMap::into_values)
+        .collect();
     let is_name = |word: &&str| {
         word.matches('_').count() >= 3
             && !word.starts_with("lockkeeper_")

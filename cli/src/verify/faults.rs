@@ -100,15 +100,17 @@ impl<'a> Workers<'a> {
         let mut next = Instant::now() + pause / 2;
         loop {
             let now = Instant::now();
+            // The calm is too short for the effects of a fault that goes on.
+            let is_calm = Phase::of(self.began, self.lease) != Phase::Faults;
             for index in 0..self.all.len() {
                 if let Ok(Some(status)) = self.all[index].process.try_wait() {
                     return Failure::unavailable(format!("a worker ended: {status}"));
                 }
-                if self.all[index].suffers.is_some_and(|(_, until)| until <= now) {
+                if self.all[index].suffers.is_some_and(|(_, until)| is_calm || until <= now) {
                     self.relieve(index);
                 }
             }
-            if next <= now && Phase::of(self.began, self.lease) == Phase::Faults {
+            if next <= now && !is_calm {
                 next = now + pause.mul_f64(0.5 + fastrand::f64());
                 if let Err(error) = self.hurt().await {
                     return Failure::unavailable(error);
