@@ -150,7 +150,7 @@ pub(crate) struct Run {
     ///
     /// The command gets it once, when another owner begins to wait for the lock: `TERM`, `USR1` or another name. Who uses `--try` does
     /// not wait
-    #[arg(long, value_name = "SIGNAL", value_parser = signal)]
+    #[arg(long, value_name = "SIGNAL", value_parser = signal, hide_short_help = true)]
     pub(crate) when_wanted: Option<i32>,
     /// Adds the wait for the lock to this file
     ///
