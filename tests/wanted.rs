@@ -62,33 +62,6 @@ async fn a_holder_of_each_type_hears_that_an_owner_waits() {
     scene.end().await;
 }
 
-/// It is a hint: a holder that listens changes nothing for those who wait.
-#[tokio::test]
-async fn waiters_send_no_more_if_a_holder_listens() {
-    let scene = Scene::start();
-    let (locks, other) = (scene.client().await, scene.client().await);
-    let sent = async |listens: bool| {
-        let guard = locks.rlock("a").lock().await.unwrap();
-        let before = scene.server.calls("evalsha") + scene.server.calls("publish");
-        let waits = tokio::spawn(enters(other.rlock("a")));
-        eventually("it listens", || scene.server.channels(), |channels| channels.len() == 1).await;
-        let mut asked = 0;
-        if listens {
-            let lists = scene.server.calls("pubsub|numsub");
-            soon(guard.wanted()).await;
-            asked = scene.server.calls("pubsub|numsub") - lists;
-        }
-        guard.unlock().await.unwrap();
-        soon(waits).await.unwrap();
-        eventually("nobody listens", || scene.server.channels(), Vec::is_empty).await;
-        scene.server.calls("evalsha") + scene.server.calls("publish") - before - asked
-    };
-    let without = sent(false).await;
-    assert_eq!(sent(true).await, without);
-    drop((locks, other));
-    scene.end().await;
-}
-
 /// So a task that waits for it does not stay behind.
 #[tokio::test]
 async fn it_ends_with_the_hold() {

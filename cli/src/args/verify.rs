@@ -27,7 +27,7 @@ pub(crate) struct Verify {
     /// The number of worker processes
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=64))]
     pub(crate) workers: u32,
-    /// The most calls in a second, of all workers together
+    /// The most calls a second of all workers
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) rate: u32,
     /// The lease of the locks. It is short, so that many end
