@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lockkeeper::{Error, LockClient, LockConfig, Source};
 use redis::aio::MultiplexedConnection;
-use redis::{ClientTlsConfig, ConnectionAddr, IntoConnectionInfo, TlsCertificates};
+use redis::{AsyncConnectionConfig, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo, TlsCertificates};
 use serde::Deserialize;
 
 use crate::args::Connection;
@@ -48,6 +48,9 @@ const SINGLE: &str = "single";
 
 /// The longest time for which the library retries to connect.
 const LONGEST_START: Duration = Duration::from_secs(24 * 3_600);
+
+/// How long a connection of `verify` waits for the server.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
 pub(crate) struct Settings {
@@ -160,7 +163,11 @@ impl Settings {
             redis::Client::open(info)
         };
         let client = client.map_err(|error| text(&error))?;
-        client.get_multiplexed_async_connection().await.map_err(|error| text(&error))
+        // The defaults of redis-rs are too short for a busy server.
+        let times = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(PATIENCE))
+            .set_response_timeout(Some(PATIENCE));
+        client.get_multiplexed_async_connection_with_config(&times).await.map_err(|error| text(&error))
     }
 
     /// The same, but connecting is retried for this time; without one, as long as an acquire.
