@@ -860,6 +860,8 @@ mod tests {
             machine.clone().joins(two, here(), Epoch::default(), now, &rules()).is_some()
         };
         assert!(joins_at(&machine, 1_249) && !joins_at(&machine, 1_251));
+        let (beside_a_long_reader, _) = lingering(one);
+        assert!(joins_at(&beside_a_long_reader, 1_249) && !joins_at(&beside_a_long_reader, 1_251));
         assert_eq!(machine.confirms_at(), Some(NOW.plus(SECOND)));
         let sent = NOW.plus(SECOND);
         assert!(machine.joins(two, here(), Epoch::default(), sent, &rules()).is_some());
