@@ -307,14 +307,16 @@ impl Cluster {
         let master = id_of(&self.servers[from]);
         let is_replica = |known: &Known| known.is_self && known.master == master;
         let is_it = |index: &usize| self.view(*index).is_some_and(|view| view.iter().any(is_replica));
-        // A replica gives up after five seconds, if it could not copy everything.
-        let mut patience = 0;
+        // A replica gives up after five seconds, if it could not copy everything, or if too few masters vote for it. If they refuse again
+        // and again, it asks them no more.
+        let (mut patience, mut tries) = (0, 0);
         wait_until("another server has the slot", || {
             if patience == 0
                 && let Some(replica) = self.answering().find(is_it)
             {
-                let _ = self.servers[replica].try_run::<()>(&["CLUSTER", "FAILOVER"]);
-                patience = 600;
+                let words = ["CLUSTER", "FAILOVER", "TAKEOVER"];
+                let _ = self.servers[replica].try_run::<()>(if tries < 4 { &words[..2] } else { &words });
+                (patience, tries) = (600, tries + 1);
             }
             patience = patience.max(1) - 1;
             self.owner(slot).is_some_and(|owner| owner != from)
