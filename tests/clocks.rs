@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::support::fixture::{FairLocks, FencedLocks, Fixture, Lending, RLocks, ReadLocks, WriteLocks};
 use crate::support::{
-    MS, Proxy, SECOND, Scene, announces, calls_of, connect, eventually, lingering, patient, renewed, soon,
-    waiter,
+    MS, Proxy, SECOND, Scene, announces, are_wanted, calls_of, connect, eventually, lingering, patient,
+    renewed, soon, waiter,
 };
 use lockkeeper::{BaseLock, LockClient};
 use lockkeeper_testkit::lua;
@@ -65,17 +65,6 @@ async fn use_lingering(locks: &LockClient) {
     .await;
 }
 
-/// Holders ask whether somebody waits.
-async fn are_wanted(locks: &LockClient) {
-    let (one, two) = (locks.rlock("g").lock().await.unwrap(), locks.fair_lock("h").lock().await.unwrap());
-    let waiting = [waiter(locks.rlock("g")), waiter(locks.fair_lock("h"))];
-    soon(async { tokio::join!(one.wanted(), two.wanted()) }).await;
-    drop((one, two));
-    for waiting in waiting {
-        soon(waiting).await.unwrap().unlock().await.unwrap();
-    }
-}
-
 async fn use_semaphore(locks: &LockClient) {
     let semaphore = locks.semaphore("c", 2);
     let permit = semaphore.acquire().await.unwrap();
@@ -110,7 +99,7 @@ async fn no_number_that_a_client_sends_is_a_point_in_time() {
     use_all::<ReadLocks>(&locks, &proxy).await;
     use_all::<WriteLocks>(&locks, &proxy).await;
     use_lingering(&locks).await;
-    are_wanted(&locks).await;
+    are_wanted(&locks, "g", "h").await;
     use_semaphore(&locks).await;
     locks.claims("jobs").claim(["1"]).await.unwrap().unwrap().unlock().await.unwrap();
     announces(&locks, &locks, "e").await;

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use crate::support::{MS, Readers, SECOND, Scene, eventually, lingering, lua, soon, timed};
+use crate::support::{
+    Faults, MS, Readers, SECOND, Scene, connect, eventually, lingering, lua, patient, soon, timed,
+};
 use futures_util::StreamExt;
 use lockkeeper::{Error, LockClient, Member, ReadLock, WriteLock};
 use tokio::time::sleep;
@@ -156,6 +158,45 @@ async fn a_writer_that_cannot_stop_readers_comes_in() {
         assert!(readers.end().await > 0);
     }
     drop((one, two));
+    scene.end().await;
+}
+
+/// Two readers asked at the same time, so each has a hold of its own. Nobody joins the older one.
+#[tokio::test]
+async fn an_older_hold_does_not_linger_beside_a_newer_one() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let (mut one, mut two) = (reader(&locks, SECOND), reader(&locks, SECOND));
+    let (first, second) = tokio::join!(one.try_lock(), two.try_lock());
+    let guards = [first, second].map(|guard| guard.unwrap().expect("nobody writes"));
+    assert_ne!(guards[0].owner_id(), guards[1].owner_id());
+    for guard in guards {
+        guard.unlock().await.unwrap();
+    }
+    assert!(writer(&locks).try_lock().await.unwrap().is_some(), "nobody reads");
+    drop((one, two, locks));
+    scene.end().await;
+}
+
+/// The answer comes later than the hold waits for it. The connection is as good as any other one: nobody examines or replaces it.
+#[tokio::test]
+async fn a_slow_network_ends_a_hold_that_lingers_and_harms_no_connection() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = connect(proxy.url(), patient()).await;
+    proxy.set(Faults { delay: 20 * MS, ..Faults::default() });
+    let questions = || scene.server.calls("ping");
+    let before = questions();
+    let mut owners = BTreeSet::new();
+    while owners.len() < 5 {
+        let guard = soon(reader(&locks, 20 * MS).lock()).await.unwrap();
+        owners.insert(guard.owner_id());
+        guard.unlock().await.unwrap();
+        sleep(MS).await;
+    }
+    assert_eq!(questions(), before, "no connection is examined");
+    locks.shutdown().await.unwrap();
+    drop((locks, proxy));
     scene.end().await;
 }
 

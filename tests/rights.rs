@@ -8,8 +8,8 @@ use lockkeeper::LockClient;
 use redis::{Value, from_redis_value};
 
 use crate::support::{
-    MS, SECOND, Scene, Server, announces, connect, eventually, fixed, lingering, lua, patient, renewed,
-    script_hash, soon, waiter,
+    MS, SECOND, Scene, Server, announces, are_wanted, connect, eventually, fixed, lingering, lua, patient,
+    renewed, script_hash, soon,
 };
 
 /// Names of locks that the recipe is for, and what clients with these names have as their `name_prefix`.
@@ -192,17 +192,6 @@ async fn read_and_write(scene: &Scene, locks: &LockClient) {
     assert!(lock.read().force_unlock().await.unwrap());
 }
 
-/// Holders ask whether somebody waits.
-async fn are_wanted(locks: &LockClient) {
-    let (one, two) = (locks.rlock("a").lock().await.unwrap(), locks.fair_lock("b").lock().await.unwrap());
-    let waiting = [waiter(locks.rlock("a")), waiter(locks.fair_lock("b"))];
-    soon(async { tokio::join!(one.wanted(), two.wanted()) }).await;
-    drop((one, two));
-    for waiting in waiting {
-        soon(waiting).await.unwrap().unlock().await.unwrap();
-    }
-}
-
 /// Claims names, and renews and releases them.
 async fn use_claims(locks: &LockClient) {
     let jobs = locks.claims("jobs");
@@ -285,7 +274,7 @@ async fn the_documented_rights_are_enough() {
     let guard = lock.lock().await.unwrap();
     assert!(lock.force_unlock().await.unwrap());
     drop(guard);
-    are_wanted(&locks).await;
+    are_wanted(&locks, "a", "b").await;
     read_and_write(&scene, &locks).await;
     let fenced = locks.fenced_lock("d").lock().await.unwrap();
     assert!(fenced.token().get() > 0);

@@ -80,13 +80,13 @@ local function stopped_ms()
   -- pcall: a key that was replaced by another type stops nobody.
   local value = redis.pcall('get', intent)
   local calm_ms, writer = string.match(type(value) == 'string' and value or '', '^(%d+) ?(.*)$')
-  local stopped_ms = calm_ms and math.max(left_ms - calm_ms, 0) or 0
-  if stopped_ms > COME_MS and not mode and writer == SOMEBODY then
-    -- Somebody has been told that the lock is free. He is perhaps gone.
-    stopped_ms = COME_MS
-    redis.call('pexpire', intent, calm_ms + stopped_ms)
+  local wait_ms = calm_ms and math.max(left_ms - calm_ms, 0) or 0
+  if wait_ms > COME_MS and not mode and writer == SOMEBODY then
+    -- Whoever waits has been told that the lock is free, and is perhaps gone.
+    wait_ms = COME_MS
+    redis.call('pexpire', intent, calm_ms + wait_ms)
   end
-  return stopped_ms
+  return wait_ms
 end
 
 local found = grant_of(tag, owner, count)

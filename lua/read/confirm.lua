@@ -14,7 +14,7 @@
   ARGV[5]  calm_ms   milliseconds after that, in which no client stops them for somebody else
   ARGV[6]  is_gap    1: new readers are stopped also if nobody is seen to wait; 0: not
 
-  With  replies tag_of read_write/intent_key read_write/hold_key read_write/grant_of read_write/longest
+  With  replies tag_of read_write/intent_key read_write/grant_of read_write/keep_holds
 
   Returns
     RENEWED  nobody waits
@@ -30,12 +30,7 @@ local tag, count = tag_of(lock), tonumber(redis.call('hget', lock, owner)) or 0
 if grant_of(tag, owner, count) ~= grant then
   return LOST
 end
--- The key of the hold first: a lock with readers must not look like one without.
-local is_longer = false
-for hold = 1, count do
-  is_longer = redis.call('pexpire', hold_key(tag, owner, hold), lease_ms, 'gt') == 0 or is_longer
-end
-redis.call('pexpire', lock, is_longer and longest(tag, owner, count) or lease_ms, 'gt')
+keep_holds(lock, tag, owner, count, lease_ms)
 
 -- pcall: a user without the right to ask learns of nobody who waits.
 local listeners = redis.pcall('pubsub', 'numsub', channel)

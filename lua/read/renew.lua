@@ -10,7 +10,7 @@
   ARGV[3i]    grant     number of the grant that the hold belongs to
   ARGV[3i+1]  keep_ms   milliseconds left of the hold's own lease. If Java's watchdog shortened this lease, it is restored
 
-  With  lost_or_error replies tag_of read_write/hold_key read_write/grant_of read_write/longest
+  With  lost_or_error replies tag_of read_write/grant_of read_write/keep_holds
 
   Returns
     list  for each hold:
@@ -32,13 +32,7 @@ for i = 1, #KEYS / 2 do
   value = type(value) == 'number' and redis.pcall('hget', lock, owner) or value
   local tag, count = tag_of(lock), type(value) == 'string' and tonumber(value) or 0
   if grant_of(tag, owner, count) == grant then
-    -- The keys of the holds first: a lock with readers must not look like one without.
-    local ms = tonumber(keep_ms) > tonumber(lease_ms) and keep_ms or lease_ms
-    local is_longer = false
-    for hold = 1, count do
-      is_longer = redis.call('pexpire', hold_key(tag, owner, hold), ms, 'gt') == 0 or is_longer
-    end
-    redis.call('pexpire', lock, is_longer and longest(tag, owner, count) or ms, 'gt')
+    keep_holds(lock, tag, owner, count, tonumber(keep_ms) > tonumber(lease_ms) and keep_ms or lease_ms)
     renewed[i] = RENEWED
   else
     renewed[i] = lost_or_error(value)

@@ -145,3 +145,21 @@ impl Protocol for Write {
         field.strip_suffix(WRITER)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LockConfig;
+
+    /// Another client confirms up to one `linger` after this one, and readers join its hold for a quarter longer. Then a writer has to come.
+    #[test]
+    fn a_stop_lasts_until_all_clients_have_confirmed() {
+        let (keys, owner, config) = (Read.keys("a".into()), Arg::Text("a:1".into()), LockConfig::default());
+        let holder = HolderRef { keys: &keys, owner: &owner, grant: 1, total: 1, config: &config };
+        for linger in [1, 50, 1_000] {
+            let call = Read::confirm(holder, Duration::from_millis(linger), false);
+            let Arg::Number(stop) = call.args[3] else { unreachable!("{call:?}") };
+            assert!(stop >= linger * 5 / 4 + 10, "{stop} ms for {linger} ms");
+        }
+    }
+}

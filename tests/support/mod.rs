@@ -352,6 +352,17 @@ fn hashes_of(file: &str) -> [String; 4] {
     [script_hash(file), lua::sharded_hash(file), batch, sharded_batch]
 }
 
+/// Holders of both locks ask whether somebody waits, and then somebody does.
+pub async fn are_wanted(locks: &LockClient, rlock: &str, fair: &str) {
+    let (one, two) = (locks.rlock(rlock).lock().await.unwrap(), locks.fair_lock(fair).lock().await.unwrap());
+    let waiting = [waiter(locks.rlock(rlock)), waiter(locks.fair_lock(fair))];
+    soon(async { tokio::join!(one.wanted(), two.wanted()) }).await;
+    drop((one, two));
+    for waiting in waiting {
+        soon(waiting).await.unwrap().unlock().await.unwrap();
+    }
+}
+
 /// Leads for a moment, until a follower knows what the leader announces.
 pub async fn announces(locks: &LockClient, follower: &LockClient, name: &str) {
     let (mut watch, is_known) = (LeaderWatch::new(follower, name), Notify::new());

@@ -20,11 +20,12 @@ impl<'a> PendingMembers<'a> {
         accepted.map(|(grant, until)| self.hold_instead(&grant, until)).is_some()
     }
 
-    /// The same for a call that has not begun to acquire, and whose owner holds nothing on the name: it needs no grant of its own.
+    /// Joins other readers of this client before the call begins to acquire: then it needs no grant of its own. Not if its owner has
+    /// something on the name, or something that is to be released first.
     pub(crate) fn joined(handle: &'a Handle, caller: Caller) -> Option<Self> {
         let Member { lock, owner } = &handle.members[0];
         let now = clock::now();
-        if !owner.holds_nothing(now) {
+        if !owner.is_idle(now) {
             return None;
         }
         let (grant, until) = join(lock, owner.key, caller, now)?;

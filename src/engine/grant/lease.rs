@@ -141,16 +141,15 @@ impl Grant {
     }
 
     /// Confirms a hold that lingers.
-    pub(crate) async fn confirm(self: &Arc<Self>, asked: Confirmation, limit: Duration) {
+    pub(crate) async fn confirm(self: &Arc<Self>, asked: Confirmation) {
         let call = Read::confirm(self.holder(), asked.linger, asked.makes_gap);
-        let LockRef { engine, route, .. } = &*self.lock;
-        let answer = async {
-            let connection = engine.store.connection(*route).await?;
+        let ask = async {
+            let connection = self.lock.connection().await?;
             let sent = clock::now();
-            let reply = engine.store.run_at_most(limit, &connection, &call).await?;
-            Ok((sent, ConfirmReply::parse(&reply)?))
+            let reply = self.lock.run(&connection, &call).await?;
+            Ok::<_, Fault>((sent, ConfirmReply::parse(&reply)?))
         };
-        let answer: Result<_, Fault> = answer.await;
+        let answer = ask.await;
         let (epoch, rules, now) = (self.epoch(), self.rules(), clock::now());
         self.change(now, |State { confirmation, machine, .. }, effects| {
             confirmation.end();

@@ -407,6 +407,10 @@ impl<H: Deadline> Machine<H> {
         if self.is_given_up {
             return None;
         }
+        if self.was_held() && self.epoch != epoch {
+            // It re-enters. Until that is answered, nobody knows whether the hold is still there.
+            self.closes_to_readers();
+        }
         self.epoch = epoch;
         self.asks_for(lease, rules);
         // Whatever the outcome is, the server can keep the lock for longer than the other holds last.
@@ -872,6 +876,19 @@ mod tests {
         assert!(!asked.makes_gap || machine.lease.until > NOW.plus(LEASE), "it is renewed");
         assert_eq!(machine.begins_confirmation(Epoch::default(), false, sent), None, "nobody joined since");
         assert_eq!(machine.target(sent), 0);
+    }
+
+    /// After a switch to another master, the owner re-enters. The new master has perhaps not answered yet, and perhaps lacks the hold.
+    #[test]
+    fn nobody_joins_a_hold_of_an_earlier_epoch_that_its_owner_re_enters() {
+        let [one, two] = [OwnerKey::default(), OwnerKey::default()];
+        let joins = |epoch| {
+            let (mut machine, _) = lingering(one);
+            let want = machine.reenters(one, NOW).expect("it has a hold");
+            machine.attempts(1, want, LEASE, epoch, &rules()).expect("no shutdown");
+            machine.joins(two, here(), epoch, NOW, &rules()).is_some()
+        };
+        assert!(joins(Epoch::default()) && !joins(Epoch { switches: 1, forced: 0 }));
     }
 
     #[test]

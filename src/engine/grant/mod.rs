@@ -7,7 +7,7 @@
 //! such copy can arrive.
 //!
 //! [`machine`] decides, and is pure. Its parts are in files of their own: what this client wants is [`part`], what the server can have is
-//! [`copies`], and what the owners of the client give each other is [`passing`]. [`attempt`], [`release`] and [`undo`] send commands, and tell the
+//! [`copies`], what the owners of the client give each other is [`passing`], and what readers leave for those that come is [`lingering`]. [`attempt`], [`release`] and [`undo`] send commands, and tell the
 //! machine how they ended. After each event, [`Grant::change`] schedules what is due, hands what is owed to the background, and then reports what
 //! happened, with no mutex locked.
 //!
@@ -18,8 +18,8 @@
 //! `explorer.rs` runs the machine against a model of the server, of two connections, and of the futures, the background and the watchdog. One
 //! owner acquires, re-enters and gives back, a second one takes its hold over or joins it, and another client takes the lock whenever it is free.
 //! In each run one or two things go wrong: a future is dropped at an await, a connection breaks and leaves copies, a command is refused, the
-//! hold is removed, a shutdown gives up, a guard is leaked, or a step is late. It visits twelve configurations as a whole, and
-//! `scripts/nightly` sixteen larger ones. It checks:
+//! hold is removed, a shutdown gives up, a guard is leaked, or a step is late. It visits sixteen configurations as a whole, and
+//! `scripts/nightly` twenty larger ones. It checks:
 //!
 //! - Until somebody removes the hold, a guard that can be relied on has it on the server, and no other client has the lock.
 //! - The server has nothing that the copies do not count. Whatever is owed is attended, asked of the background, or due.

@@ -142,11 +142,6 @@ impl OwnerGrants {
         lock(&self.grants).of(is_shared).as_ref().map_or(0, |grant| grant.live(self.key, now))
     }
 
-    /// Whether it holds nothing that can be relied on now.
-    pub(crate) fn holds_nothing(&self, now: Moment) -> bool {
-        lock(&self.grants).all().all(|grant| grant.live(self.key, now) == 0)
-    }
-
     /// Reserves what the same `Owner` holds now, see [`Grant::reserve`]. Returns these owners, without the id of the client. Empty: the handle
     /// is no part of an `Owner`.
     pub(crate) fn reserve_all(&self, now: Moment) -> Vec<Arc<str>> {

@@ -89,7 +89,8 @@ impl Grant {
         self.event(now, |machine, _| machine.leaves_to_linger(&hold, now))
     }
 
-    fn close_to_readers(self: &Arc<Self>, now: Moment) {
+    /// Readers do not join it any more. A hold that lingers ends with those that are inside.
+    pub(crate) fn close_to_readers(self: &Arc<Self>, now: Moment) {
         self.event(now, |machine, _| machine.closes_to_readers());
     }
 }
