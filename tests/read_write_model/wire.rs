@@ -51,22 +51,26 @@ pub struct Seen {
 }
 
 /// A program that was stopped and goes on is interrupted in a call that has a time limit: signal(7). Then another case is drawn.
-fn failed(error: RedisError) -> TestCaseError {
+pub fn failed(error: RedisError) -> TestCaseError {
     let is_interrupted = error.to_string().contains("Interrupted");
     let reason = format!("a command failed: {error}");
     if is_interrupted { TestCaseError::reject(reason) } else { TestCaseError::fail(reason) }
 }
 
 impl<'a> Wire<'a> {
-    pub fn new(server: &Server, listening: &'a mut Connection, name: &'static str) -> Self {
+    pub fn new(
+        server: &Server,
+        listening: &'a mut Connection,
+        name: &'static str,
+    ) -> Result<Self, TestCaseError> {
         let tag = if name.contains('{') { name.to_owned() } else { format!("{{{name}}}") };
         let channel = format!("redisson_rwlock:{tag}");
-        let mut connection = server.connect().unwrap();
-        redis::cmd("FLUSHDB").exec(&mut connection).unwrap();
+        let mut connection = server.connect().map_err(failed)?;
+        redis::cmd("FLUSHDB").exec(&mut connection).map_err(failed)?;
         let mut subscription = listening.as_pubsub();
         subscription.set_read_timeout(Some(20 * SECOND)).unwrap();
-        subscription.subscribe(&channel).unwrap();
-        Self { name, tag, channel, connection, subscription, hashes: BTreeMap::new() }
+        subscription.subscribe(&channel).map_err(failed)?;
+        Ok(Self { name, tag, channel, connection, subscription, hashes: BTreeMap::new() })
     }
 
     pub fn key(&self, (owner, number): (Owner, u32)) -> String {
@@ -103,17 +107,18 @@ impl<'a> Wire<'a> {
         pipe.cmd("EVAL").arg(SEE).arg(0);
         let mut replies: Vec<Value> = pipe.query(&mut self.connection).map_err(failed)?;
         let found = replies.pop().expect("the answer of SEE");
-        let messages = self.messages();
+        let messages = self.messages().map_err(failed)?;
         let took_ms = u64::try_from(began.elapsed().as_millis()).expect("a short time") + 5;
         let found: Vec<(String, i64, Words)> = redis::from_redis_value(found).expect("the answer of SEE");
         let state = self.parse(found, now).map_err(TestCaseError::fail)?;
         Ok(Seen { answer: replies.pop().unwrap_or(Value::Nil), state, messages, took_ms })
     }
 
-    fn messages(&mut self) -> Vec<String> {
+    fn messages(&mut self) -> Result<Words, RedisError> {
         let subscription = &mut self.subscription;
-        let next = || subscription.get_message().expect("the mark arrives").get_payload::<String>().unwrap();
-        std::iter::repeat_with(next).take_while(|message| message != MARK).collect()
+        let next = || subscription.get_message()?.get_payload::<String>();
+        let is_before_mark = |message: &Result<String, _>| message.as_ref().map_or(true, |text| text != MARK);
+        std::iter::repeat_with(next).take_while(is_before_mark).collect()
     }
 
     fn parse(&self, found: Vec<(String, i64, Words)>, now: u64) -> Result<State, String> {
