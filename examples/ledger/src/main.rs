@@ -1,10 +1,12 @@
-//! Does a lock exclude other processes, and what happens if its holder is killed?
+//! Does a lock exclude other processes, and what happens if its holder is killed, or cut off from Redis?
 //!
 //! Worker processes take jobs from one input file, and write the results to one ledger. First they do so without a lock.
 //! Observe torn and doubled lines. Then the same workers use the lock, and one of them is killed while it holds the lock,
 //! with half a line written. Observe that the others wait for the rest of its lease, and then continue. Observe that the
-//! ledger has each job once, whole and in order. The program succeeds only if the first ledger is spoiled and the second
-//! one is right.
+//! ledger has each job once, whole and in order. At last, a holder is cut off
+//! from Redis, once with a plain `SET NX` and once with lockkeeper. Observe that lockkeeper stops its work before the next
+//! worker begins. The program succeeds only if the first ledger is spoiled, the second one is right, and the two workers
+//! of lockkeeper never worked at the same time.
 //!
 //! ```text
 //! scripts/demo                                 # starts its own server
@@ -16,6 +18,7 @@
 //! `worker.rs` uses the lock. The check in `check.rs` shares no code with it.
 
 mod check;
+mod cut_off;
 mod jobs;
 mod parent;
 mod run;
@@ -24,6 +27,7 @@ mod worker;
 
 use std::env;
 use std::process::ExitCode;
+use std::thread;
 use std::time::Duration;
 
 type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
@@ -38,6 +42,10 @@ async fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
     let outcome = match args.split_first() {
         Some((first, rest)) if first == "worker" => worker::main(rest).await.map(|()| ExitCode::SUCCESS),
+        Some((first, rest)) if first == "cut-off" => {
+            thread::spawn(worker::end_with_parent);
+            cut_off::worker(rest).await.map(|()| ExitCode::SUCCESS)
+        }
         _ => parent::main(&args).await,
     };
     outcome.unwrap_or_else(|error| {

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use crate::check::Findings;
 use crate::run::{Run, Story};
 use crate::screen::{Ink, ink};
-use crate::{LOCK, Result, jobs, redis_url};
+use crate::{LOCK, Result, cut_off, jobs, redis_url};
 
 const USAGE: &str = "usage: ledger [NUMBER OF JOBS | FILE WITH JOBS]";
 
@@ -26,8 +26,8 @@ file, the ledger. It adds the amount of the job to the balance, and appends a li
   job  account  amount  balance  worker";
 
 const WITHOUT_LOCK: &str = "
-  Several workers read the same last line, so they do the same job. They also write into each
-  other's lines. The first torn and doubled lines:
+  Several workers read the same last line, so they do the same job. Each worker writes its line in
+  two halves. If another worker writes between the halves, both lines are torn. The first ones:
 ";
 
 const WITH_LOCK: &str = "
@@ -38,6 +38,13 @@ const WITH_LOCK: &str = "
   releases the lock when the lease ends. Here the lease is 2 s, so that the other workers soon
   continue. The default is 30 s: a holder that cannot renew for a whole lease loses its lock, so a
   longer lease survives longer pauses of the process, the server or the network.
+";
+
+const CUT_OFF: &str = "
+  Worker 1 holds a lock and works for 4 s. After 1 s, it is cut off from Redis. Worker 2 waits for the
+  lock. This is done with a plain `SET NX` that lives 2 s, and with lockkeeper and a lease of 2 s.
+  `SET NX` tells nobody when it ends. lockkeeper renews the lock. If it cannot, a timer in the
+  process of worker 1 stops the work before the lease ends.
 ";
 
 /// One of the two runs.
@@ -70,11 +77,11 @@ pub(crate) async fn main(args: &[String]) -> Result<ExitCode> {
         Plan { has_lock, jobs, input, ledger, longest: Duration::from_millis(ms) }
     };
     // Workers without a lock may never finish.
-    let without = plan(false, "without-lock", 5_000);
+    let without = plan(false, "without-lock", 4_000);
     let with = plan(true, "with-lock", 10_000 + 25 * u64::try_from(jobs)?);
 
     let locks = LockClient::connect(redis_url()).await?;
-    let outcome = both(&without, &with, &locks).await;
+    let outcome = both(&without, &with, &locks, &scratch.0).await;
     if outcome.is_err() {
         locks.rlock(LOCK).force_unlock().await?; // a worker that was stopped may have held it
     }
@@ -82,7 +89,7 @@ pub(crate) async fn main(args: &[String]) -> Result<ExitCode> {
     outcome
 }
 
-async fn both(without: &Plan, with: &Plan, locks: &LockClient) -> Result<ExitCode> {
+async fn both(without: &Plan, with: &Plan, locks: &LockClient, scratch: &Path) -> Result<ExitCode> {
     let heading = |text| println!("\n{}", ink(Ink::Bold, text));
     let mut interruption = pin!(interruption());
 
@@ -97,19 +104,42 @@ async fn both(without: &Plan, with: &Plan, locks: &LockClient) -> Result<ExitCod
     let (found, story) = perform(with, locks, interruption.as_mut()).await?;
     found.show_samples();
 
-    heading("3. The two ledgers, compared with the list of jobs");
+    println!("\n  The two ledgers, compared with the list of jobs:");
     compare(&spoiled, &found);
-    let (is_good, verdict) = match (spoiled.is_good(), found.is_good(), story.is_as_planned()) {
-        (_, false, _) => (false, "bad: with the lock, the ledger is wrong"),
-        (_, _, false) => {
-            (false, "bad: with the lock, the ledger is right, but the run did not go as planned")
-        }
-        (true, ..) => {
-            (false, "bad: nothing was spoiled without the lock, so this run shows nothing; run it again")
-        }
-        _ => (true, "good: with the lock, each job is in the ledger once, whole and in order"),
+
+    heading("3. The holder is cut off from Redis");
+    println!("{CUT_OFF}");
+    let [set_nx, lockkeeper] = tokio::select! {
+        logs = cut_off::perform(scratch) => logs?,
+        outcome = interruption => return outcome.and(Err("interrupted".into())),
     };
-    println!("\n{}", ink(if is_good { Ink::Green } else { Ink::Red }, verdict));
+    for (name, log) in [("with SET NX", &set_nx), ("with lockkeeper", &lockkeeper)] {
+        println!("  {name}:");
+        log.show();
+    }
+    let both_worked = [set_nx.both_worked_ms(), lockkeeper.both_worked_ms()];
+
+    let (is_good, verdict) = match (spoiled.is_good(), found.is_good(), story.is_as_planned(), both_worked) {
+        (_, false, ..) => (false, "bad: with the lock, the ledger is wrong".to_owned()),
+        (_, _, false, _) => {
+            (false, "bad: with the lock, the ledger is right, but the run did not go as planned".to_owned())
+        }
+        (.., [_, Some(1..)]) => {
+            (false, "bad: with lockkeeper, two workers worked at the same time".to_owned())
+        }
+        (true, ..) | (.., [None | Some(0), _] | [_, None]) => (
+            false,
+            "bad: nothing was spoiled without the lock, so this run shows nothing; run it again".to_owned(),
+        ),
+        (.., [Some(ms), Some(0)]) => (
+            true,
+            format!(
+                "good: with the lock, each job is in the ledger once, whole and in order. Two workers worked\n\
+                 at the same time for {ms} ms with SET NX, and for 0 ms with lockkeeper"
+            ),
+        ),
+    };
+    println!("\n{}", ink(if is_good { Ink::Green } else { Ink::Red }, &verdict));
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

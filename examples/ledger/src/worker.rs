@@ -152,7 +152,7 @@ async fn pause(ms: Range<u64>) {
 }
 
 /// Ends this process with its parent, which keeps the other end of the standard input and writes nothing to it.
-fn end_with_parent() {
+pub(crate) fn end_with_parent() {
     let _ = io::stdin().read(&mut [0]);
     process::exit(1);
 }
