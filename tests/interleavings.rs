@@ -171,7 +171,6 @@ async fn a_release_that_was_refused_is_not_taken_for_one_that_ran() {
     let locks = scene.client().await;
     let guard = locks.rlock("a").lock().await.unwrap();
     let mut connection = scene.server.connect().unwrap();
-    connection.set_read_timeout(None).unwrap();
     let running = std::thread::spawn(move || {
         let script = "local function now() local t = redis.call('time') return t[1] * 1000 + t[2] / 1000 end \
                       local start = now() repeat until now() > start + 4000 return redis.call('del', 'a')";

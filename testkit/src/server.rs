@@ -15,7 +15,7 @@ use crate::{Certificates, Commands, ReservedPort, lua, process};
 /// The time limit for the start of a server.
 const START: Duration = Duration::from_secs(10);
 
-/// The time limit for a command of a test itself.
+/// The time limit for a connection of a test itself.
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// A server process, which is killed when this value is dropped.
@@ -57,7 +57,7 @@ impl Server {
     /// Starts a server that speaks TLS with clients. `asks`: it accepts only clients with a certificate.
     pub fn secured(certificates: &Certificates, asks: bool, args: &[&str]) -> Self {
         let mut server = Self::prepared(&[]).with_tls(certificates, asks);
-        server.args.extend(args.iter().map(|arg| (*arg).to_owned())); // they count more
+        server.args.extend(args.iter().map(|arg| (*arg).to_owned())); // later settings override earlier ones
         server.begin();
         server
     }
@@ -159,7 +159,7 @@ impl Server {
                 loading.cmd("SCRIPT").arg("LOAD").arg(lua::sharded(script)).ignore();
             }
         }
-        // On one connection, as nearly every test starts a server.
+        // All scripts are loaded on one connection, because nearly every test starts a server.
         let _ = self.connect().and_then(|mut connection| loading.exec(&mut connection));
     }
 
@@ -202,10 +202,10 @@ impl Server {
                 return false;
             }
             match self.try_run::<String>(&["INFO", "server"]) {
-                // Another process has the port.
+                // The server that answers is another process, which has the port.
                 Ok(info) if !info.contains(&format!("process_id:{}\r\n", process.id())) => break,
                 Err(error) if error.code().is_none() => sleep(Duration::from_millis(2)),
-                // A server that asks for a password is up as well.
+                // A server that refuses the command, because it asks for a password, is up as well.
                 _ => {
                     self.process = Some(process);
                     return true;
@@ -253,7 +253,8 @@ impl Server {
         self.process.as_ref().expect("a running server").id()
     }
 
-    /// Opens a connection. A command on it fails after five seconds without an answer.
+    /// Opens a connection. Its commands have no time limit: the machine may stop this program and let it continue, and that
+    /// interrupts a call which has a time limit (signal(7)). So opening is repeated if it was interrupted.
     pub fn connect(&self) -> Result<Connection, RedisError> {
         connect(self.port())
     }
@@ -287,9 +288,13 @@ fn url(port: u16) -> String {
 }
 
 fn connect(port: u16) -> Result<Connection, RedisError> {
-    let connection = redis::Client::open(url(port))?.get_connection_with_timeout(ANSWER)?;
-    connection.set_read_timeout(Some(ANSWER))?;
-    Ok(connection)
+    let client = redis::Client::open(url(port))?;
+    loop {
+        match client.get_connection_with_timeout(ANSWER) {
+            Err(error) if error.to_string().contains("Interrupted") => {}
+            outcome => return outcome,
+        }
+    }
 }
 
 /// The first two numbers of the version of the servers that are started.

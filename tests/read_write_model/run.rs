@@ -308,9 +308,7 @@ impl<'a> Run<'a> {
         self.events.push(format!("{:>4}  {}", self.step, event.trim()));
     }
 
-    /// Adds what happened to a failure. A step that was interrupted is no failure.
     fn with_events(&self, error: TestCaseError) -> TestCaseError {
-        let TestCaseError::Fail(error) = error else { return error };
         let events = self.events.join("\n");
         TestCaseError::fail(format!(
             "{error}\n\nThe lock is `{}`. What happened, by step:\n{events}\n",

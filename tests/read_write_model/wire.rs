@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use proptest::test_runner::TestCaseError;
-use redis::{Connection, PubSub, RedisError, Value};
+use redis::{Connection, PubSub, Value};
 
 use crate::read_write_model::command::{Command, Owner, Side};
 use crate::read_write_model::state::{Hash, Key, State};
-use crate::support::{SECOND, Server, script_hash};
+use crate::support::{Server, script_hash};
 
 /// Sets the leases, as if no time had passed. A key whose lease is 0 is removed. All keys get the same moment: the clock
 /// of Redis 7.0 goes on while a script runs, and a lock would end a millisecond after the hold that it ends with.
@@ -50,27 +50,15 @@ pub struct Seen {
     pub took_ms: u64,
 }
 
-/// A program that was stopped and goes on is interrupted in a call that has a time limit: signal(7). Then another case is drawn.
-pub fn failed(error: RedisError) -> TestCaseError {
-    let is_interrupted = error.to_string().contains("Interrupted");
-    let reason = format!("a command failed: {error}");
-    if is_interrupted { TestCaseError::reject(reason) } else { TestCaseError::fail(reason) }
-}
-
 impl<'a> Wire<'a> {
-    pub fn new(
-        server: &Server,
-        listening: &'a mut Connection,
-        name: &'static str,
-    ) -> Result<Self, TestCaseError> {
+    pub fn new(server: &Server, listening: &'a mut Connection, name: &'static str) -> Self {
         let tag = if name.contains('{') { name.to_owned() } else { format!("{{{name}}}") };
         let channel = format!("redisson_rwlock:{tag}");
-        let mut connection = server.connect().map_err(failed)?;
-        redis::cmd("FLUSHDB").exec(&mut connection).map_err(failed)?;
+        let mut connection = server.connect().unwrap();
+        redis::cmd("FLUSHDB").exec(&mut connection).unwrap();
         let mut subscription = listening.as_pubsub();
-        subscription.set_read_timeout(Some(20 * SECOND)).unwrap();
-        subscription.subscribe(&channel).map_err(failed)?;
-        Ok(Self { name, tag, channel, connection, subscription, hashes: BTreeMap::new() })
+        subscription.subscribe(&channel).unwrap();
+        Self { name, tag, channel, connection, subscription, hashes: BTreeMap::new() }
     }
 
     pub fn key(&self, (owner, number): (Owner, u32)) -> String {
@@ -105,20 +93,21 @@ impl<'a> Wire<'a> {
         }
         pipe.cmd("PUBLISH").arg(&self.channel).arg(MARK).ignore();
         pipe.cmd("EVAL").arg(SEE).arg(0);
-        let mut replies: Vec<Value> = pipe.query(&mut self.connection).map_err(failed)?;
+        let mut replies: Vec<Value> = pipe
+            .query(&mut self.connection)
+            .map_err(|error| TestCaseError::fail(format!("a command failed: {error}")))?;
         let found = replies.pop().expect("the answer of SEE");
-        let messages = self.messages().map_err(failed)?;
+        let messages = self.messages();
         let took_ms = u64::try_from(began.elapsed().as_millis()).expect("a short time") + 5;
         let found: Vec<(String, i64, Words)> = redis::from_redis_value(found).expect("the answer of SEE");
         let state = self.parse(found, now).map_err(TestCaseError::fail)?;
         Ok(Seen { answer: replies.pop().unwrap_or(Value::Nil), state, messages, took_ms })
     }
 
-    fn messages(&mut self) -> Result<Words, RedisError> {
+    fn messages(&mut self) -> Vec<String> {
         let subscription = &mut self.subscription;
-        let next = || subscription.get_message()?.get_payload::<String>();
-        let is_before_mark = |message: &Result<String, _>| message.as_ref().map_or(true, |text| text != MARK);
-        std::iter::repeat_with(next).take_while(is_before_mark).collect()
+        let next = || subscription.get_message().expect("the mark arrives").get_payload::<String>().unwrap();
+        std::iter::repeat_with(next).take_while(|message| message != MARK).collect()
     }
 
     fn parse(&self, found: Vec<(String, i64, Words)>, now: u64) -> Result<State, String> {

@@ -130,7 +130,6 @@ pub async fn acquires_wait_for_a_server_that_is_busy_with_a_script<F: Fixture>()
     let (locks, hasty) = (connect(proxy.url(), patient()).await, scene.client_with(impatient()).await);
     let guard = F::lock(&locks, "a").lock().await.unwrap();
     let mut endless = scene.server.connect().unwrap();
-    endless.set_read_timeout(None).unwrap();
     let running = std::thread::spawn(move || {
         redis::cmd("EVAL").arg("while true do end").arg(0).query::<()>(&mut endless).is_err()
     });
