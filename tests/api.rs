@@ -282,12 +282,12 @@ async fn background_failures_are_events() {
     let guard = locks.rlock("removed").lock().await.unwrap();
     scene.server.run::<()>(&["DEL", "removed"]);
     drop(guard);
-    events.tell_lost("removed", "the server does not have it any more").await;
+    events.tell_lost("removed", "the server no longer has it").await;
 
     let guard = locks.rlock("renewed").lock().await.unwrap();
     scene.server.run::<()>(&["DEL", "renewed"]);
     soon(guard.ended()).await.unwrap_err();
-    events.tell_lost("renewed", "the server does not have it any more").await;
+    events.tell_lost("renewed", "the server no longer has it").await;
     drop(guard);
 
     let guard = locks.rlock("silent").lock().await.unwrap();
@@ -316,7 +316,7 @@ async fn faults_that_no_call_returns_are_events() {
     let lost = lock.lock().await.unwrap();
     scene.server.run::<()>(&["DEL", "a"]);
     let again = lock.lock().await.unwrap();
-    events.tell_lost("a", "the server does not have it any more").await;
+    events.tell_lost("a", "the server no longer has it").await;
     drop(lost);
 
     let waiting = tokio::spawn({

@@ -120,7 +120,7 @@ async fn each_lost_hold_is_reported_once() {
     let _collecting = events.collect();
     let scene = Scene::start();
     let locks = scene.client_with(patient().watchdog_lease(3 * SECOND).name_prefix("shop:")).await;
-    let removed = "the server does not have it any more";
+    let removed = "the server no longer has it";
 
     let guard = locks.rlock("looked").with(&fixed(100 * MS)).lock().await.unwrap();
     eventually("the lease ended", || guard.is_lost(), |&lost| lost).await;

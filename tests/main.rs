@@ -16,6 +16,7 @@ mod credentials;
 mod deadlocks;
 mod deployments;
 mod endings;
+mod error_texts;
 mod fair;
 mod fenced;
 mod first_contact;

@@ -479,7 +479,7 @@ async fn the_loss_of_a_hold_that_nobody_took_is_reported() {
     waits(&scene, &locks, &mut unpolled).await;
     scene.server.run::<()>(&["DEL", "a"]);
     first.unlock().await.expect("it asks no server");
-    events.tell_lost("a", "the server does not have it any more").await;
+    events.tell_lost("a", "the server no longer has it").await;
     drop(unpolled);
     drop((sleeper, locks));
     scene.end().await;

@@ -60,7 +60,7 @@ impl Causes {
     /// Why the keeper says that the lock is gone.
     pub(super) fn of_loss(self, was_removed: bool, until: Moment) -> &'static str {
         if was_removed {
-            "the server does not have the lock any more: somebody released or deleted it, or the server lost its data"
+            "the server no longer has the lock: somebody released or deleted it, or the server lost its data"
         } else {
             self.of_end(until)
         }

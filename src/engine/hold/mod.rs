@@ -314,7 +314,7 @@ impl Hold {
         self.metrics.is_lost(cause, now);
         let cause = match cause {
             LossCause::NotRenewed => "its lease was not renewed in time",
-            LossCause::Removed => "the server does not have it any more",
+            LossCause::Removed => "the server no longer has it",
             LossCause::LeaseEnded => "its lease ended",
             LossCause::MaxHold => "the longest hold ended",
         };

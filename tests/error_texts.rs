@@ -1,0 +1,142 @@
+//! `docs/errors.md` has every text that the library and the program print when something fails. It needs no server.
+
+use std::path::Path;
+
+use crate::support::sources::{files, root};
+use syn::punctuated::Punctuated;
+use syn::visit::{self, Visit};
+
+/// Files whose texts are no errors, or errors that explain themselves, and why.
+const OTHER_TEXTS: [(&str, &str); 23] = [
+    ("src/diagnosis/clients.rs", "what a list shows of a holder"),
+    ("src/diagnosis/info.rs", "what a list shows of a lock"),
+    ("src/diagnosis/long_waits.rs", "the fields of an event"),
+    ("src/diagnosis/waits.rs", "what `why` shows"),
+    ("src/engine/grant/explorer.rs", "a test"),
+    ("src/engine/hold/mod.rs", "the causes of a loss in events: docs/observe.md"),
+    ("src/engine/observer.rs", "a test"),
+    ("src/engine/visit.rs", "a test"),
+    ("src/engine/wait/explorer.rs", "a test"),
+    ("src/leader/candidate.rs", "the fields of an event"),
+    ("src/protocol/rights.rs", "names of commands"),
+    ("src/telemetry/", "metrics"),
+    ("cli/src/args.rs", "the help"),
+    ("cli/src/args/", "the help"),
+    ("cli/src/doctor/", "each line says what to do"),
+    ("cli/src/follow/changes.rs", "what `watch` shows of a change"),
+    ("cli/src/ls.rs", "a list"),
+    ("cli/src/text.rs", "a list"),
+    ("cli/src/top/", "the screen"),
+    ("cli/src/verify/", "each violation says what to look at"),
+    ("cli/src/why.rs", "a list"),
+    ("src/base/sync.rs", "a fault of the program, which panics"),
+    ("src/base/timer.rs", "replaced by another text"),
+];
+
+/// Functions whose argument is no text for a user: a reason for a panic, or the words of another program.
+const OTHER_CALLS: [&str; 9] = [
+    "contains",
+    "debug_struct",
+    "ends_with",
+    "expect",
+    "expecting",
+    "split_once",
+    "starts_with",
+    "strip_prefix",
+    "strip_suffix",
+];
+
+/// Single texts that are no errors.
+const NO_ERRORS: [&str; 9] = [
+    "a duration such as \"30s\"",
+    "a semaphore with",
+    "if nobody renews it",
+    "its key has no expiry",
+    "Source::Pool with an address",
+    "The holder notices only at its next renewal, and works on until then. Release it? [y/N]",
+    "the server of a pool",
+    "the server of a stream",
+    "TLS, the feature is not enabled",
+];
+
+/// Macros with texts for users. `tracing` has others, and `docs/observe.md` lists those.
+const TEXT_MACROS: [&str; 6] = ["concat", "eprintln", "format", "format_args", "write", "writeln"];
+
+#[derive(Default)]
+struct Texts(Vec<String>);
+
+impl<'ast> Visit<'ast> for Texts {
+    fn visit_attribute(&mut self, _: &'ast syn::Attribute) {}
+
+    fn visit_pat(&mut self, _: &'ast syn::Pat) {}
+
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        if item.ident != "tests" {
+            visit::visit_item_mod(self, item);
+        }
+    }
+
+    fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
+        self.visit_expr(&call.receiver);
+        if !OTHER_CALLS.iter().any(|name| call.method == name) {
+            call.args.iter().for_each(|argument| self.visit_expr(argument));
+        }
+    }
+
+    fn visit_macro(&mut self, call: &'ast syn::Macro) {
+        let name = call.path.segments.last().map(|segment| segment.ident.to_string()).unwrap_or_default();
+        if TEXT_MACROS.contains(&name.as_str()) {
+            let arguments =
+                call.parse_body_with(Punctuated::<syn::Expr, syn::Token![,]>::parse_terminated).unwrap();
+            arguments.iter().for_each(|argument| self.visit_expr(argument));
+        }
+    }
+
+    fn visit_lit_str(&mut self, literal: &'ast syn::LitStr) {
+        self.0.push(literal.value());
+    }
+}
+
+/// The parts of a text between what is filled in, if they have at least three words.
+fn fixed_parts(text: &str) -> impl Iterator<Item = String> {
+    let plain = text.replace('`', "");
+    let parts: Vec<String> = plain
+        .split(['{', '}'])
+        .step_by(2)
+        .map(|part| words(part).trim_matches([',', ':', ';', ' ', '(', ')']).to_owned())
+        .collect();
+    parts
+        .into_iter()
+        .filter(|part| part.split(' ').filter(|word| word.chars().all(char::is_alphabetic)).count() >= 3)
+}
+
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn the_page_of_errors_has_each_text() {
+    let page = words(&std::fs::read_to_string(root().join("docs/errors.md")).unwrap().replace('`', ""));
+    let mut missing = Vec::new();
+    for (file, source) in files("src", &["rs"]).into_iter().chain(files("cli/src", &["rs"])) {
+        let is_test = file.iter().any(|part| part == "tests") || file.ends_with("tests.rs");
+        if is_test || OTHER_TEXTS.iter().any(|(path, _)| file.starts_with(path)) {
+            continue;
+        }
+        let mut texts = Texts::default();
+        texts.visit_file(&syn::parse_file(&source).unwrap());
+        for part in texts.0.iter().flat_map(|text| fixed_parts(text)) {
+            if !page.contains(&part) && !NO_ERRORS.contains(&part.as_str()) {
+                missing.push(format!("{}: {part}", file.display()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "docs/errors.md lacks {} texts:\n{}", missing.len(), missing.join("\n"));
+}
+
+#[test]
+fn the_files_without_texts_of_errors_exist() {
+    for (path, _) in OTHER_TEXTS {
+        assert!(Path::new(&root()).join(path).exists(), "{path}");
+    }
+}
