@@ -1,5 +1,5 @@
 //! Two versions on one server, as during a rolling deployment. One side is this library. The other side is a client of an earlier
-//! version: its frozen scripts, called as that version calls them. `docs/releasing.md` says when a version is frozen.
+//! version: its frozen scripts, called as that version calls them. `docs/internals/releasing.md` says when a version is frozen.
 
 use std::path::Path;
 use std::sync::LazyLock;
