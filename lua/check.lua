@@ -16,8 +16,8 @@
 local key = KEYS[1]
 local name, commands = ARGV[1], ARGV[2]
 
--- Newer servers answer only if the command takes so many words. A command is asked about with the fewest that it takes: further ones
--- could be keys.
+-- Newer servers refuse this question if the command does not take so many words. The question has as few words as
+-- possible, because further words could count as keys.
 local function is_allowed(command)
   for _, words in ipairs({ { name }, {}, { name, '' } }) do
     local has_answered, answer = pcall(function() return redis.acl_check_cmd(command, unpack(words)) end)

@@ -25,7 +25,7 @@ local budget = 1000
 
 local mode, left_ms = redis.pcall('hget', lock, 'mode'), redis.call('pttl', lock)
 if type(mode) == 'table' then
-  -- The server does not say which type the key has. This user can lack the right to ask.
+  -- The error does not name the type of the key, so the script asks. pcall: this user can lack the right to ask.
   local found = redis.pcall('type', lock)
   if string.sub(mode.err, 1, 9) == 'WRONGTYPE' and found.ok then
     return { err = 'WRONGTYPE ' .. found.ok }
@@ -46,8 +46,8 @@ for i = 1, #found, 2 do
     if lasts_ms ~= -2 then
       grant = grant_of(tag, field, count) or '0'
     else
-      -- Perhaps the slot of the lock moves, and this server has the hash, but not the key of a living reader. Then it refuses
-      -- a command with both.
+      -- Perhaps the slot of the lock moves, and this server has the hash, but not the key of a living reader. Then the
+      -- server refuses this command, which names both, and the reader is not reported as dead.
       redis.call('exists', lock, hold_key(tag, field, 1))
     end
   end

@@ -25,16 +25,17 @@
 ]]
 local cursor, pattern, count, of_type, queue, counter, channel, rw_channel, sc_channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 
--- pcall everywhere: a key can be gone or under way to another server, and this user can lack a right to it.
+-- pcall everywhere: a key can be gone or under way to another server, and this user can lack a right to a key.
 
--- What was counted, or 0 if the server or the user's rights do not allow it.
+-- Returns a count, or 0 if the server or the rights of the user do not allow the question.
 local function number(reply)
   return type(reply) == 'number' and reply or 0
 end
 
--- Whether a key can be a lock: 2 for a semaphore, 1 for a read-write lock, 0 for another one, nil for other data. For another one,
--- also its owner and hold count. Of a hash, it looks at two fields, whatever the size. Any number can be a semaphore: so it must have
--- permits. Of a hash whose slot is still at another server, nothing is known.
+-- Returns whether a key can be a lock: 2 for a semaphore, 1 for a read-write lock, 0 for another lock, nil for other
+-- data. For 0, also returns the owner and the hold count. Two fields of a hash decide, so a hash of any size costs the
+-- same. Any text can be a semaphore, so a semaphore must have permits in use. If the slot of a hash is still at another
+-- server, the kind is unknown: 1.
 local function kind(key, tag)
   if of_type == 'string' then
     return redis.pcall('exists', tag .. ':timeout') == 1 and 2 or nil

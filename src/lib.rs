@@ -38,7 +38,7 @@ pub use store::Source;
 #[cfg(feature = "deadpool-redis")]
 pub use deadpool_redis;
 
-// A new page needs two lines here. `build.rs` copies the pages to `OUT_DIR`, with links for rustdoc.
+// A new page needs two lines in `guide`. `build.rs` copies the pages to `OUT_DIR`, with links for rustdoc.
 /// The pages of `docs/` for users.
 #[cfg(any(doc, doctest))]
 pub mod guide {
@@ -52,15 +52,14 @@ pub mod guide {
     pub mod deploy {}
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/errors.md"))]
     pub mod errors {}
-    #[cfg(any(not(doctest), feature = "paused-clock"))] // other pages link to it
+    // The doc tests of this page need `paused-clock`. rustdoc always shows the page, because other pages link to it.
+    #[cfg(any(not(doctest), feature = "paused-clock"))]
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/getting-started.md"))]
     pub mod getting_started {}
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/glossary.md"))]
     pub mod glossary {}
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/guarantees.md"))]
     pub mod guarantees {}
-    #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/install.md"))]
-    pub mod install {}
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/migration.md"))]
     pub mod migration {}
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/observe.md"))]
@@ -73,9 +72,8 @@ pub mod guide {
     pub mod redisson {}
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/runbook.md"))]
     pub mod runbook {}
-    #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/servers.md"))]
-    pub mod servers {}
-    #[cfg(any(not(doctest), feature = "paused-clock"))] // other pages link to it
+    // The doc tests of this page need `paused-clock`. rustdoc always shows the page, because other pages link to it.
+    #[cfg(any(not(doctest), feature = "paused-clock"))]
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/testing.md"))]
     pub mod testing {}
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/verify.md"))]

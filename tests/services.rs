@@ -1,5 +1,5 @@
 //! Managed services that refuse some scripts: those without a key, or those that use keys which are not declared. Each stands before
-//! a real server. `docs/servers.md` says which locks work there.
+//! a real server. `docs/deploy.md` says which locks work there.
 
 use std::future::{pending, ready};
 

@@ -44,12 +44,24 @@ pub(crate) enum Command {
     /// Lists the locks that somebody holds
     Ls(Ls),
     /// Shows the locks that somebody holds, as they change
+    ///
+    /// The last line names the keys. If you press the key of a column again, the order is reversed. Esc removes the
+    /// filter. If the server does not answer, the last line says so, and the table stays as it is. If the output is no
+    /// terminal, this prints the table of `lockkeeper ls --sort` once
     Top(Top),
     /// Shows who holds a lock
     Show(Show),
     /// Shows why a lock is not free, and finds deadlocks
+    ///
+    /// Deadlocks come first, then the longest chains, a hundred at most. A deadlock is reported only if a second look,
+    /// a second later, sees it again. It is not reported if one of its owners is not connected, because then a lease
+    /// ends soon. That one `lockkeeper run` is inside another is not known
     Why(Why),
     /// Prints a line for each change of locks, until Ctrl-C
+    ///
+    /// First it prints a line for each lock that is held. Then it prints a line if a lock becomes held or free, or if
+    /// its holders, holds, permits, waiters or expiry change. Times are UTC. If the server fails later, a line on
+    /// stderr says so, and this continues
     Watch(Watch),
     /// Releases a lock or permits, whoever holds them
     #[command(visible_alias = "unlock")]
@@ -57,6 +69,9 @@ pub(crate) enum Command {
     /// Sets how many permits a semaphore has
     Resize(Resize),
     /// Examines the server, and the rights of this user
+    ///
+    /// In a cluster, it examines all masters, but measures round trips and messages of only one. It does not check the
+    /// rights to the records of holds and waits
     Doctor(Doctor),
     /// Tests on your servers that locks exclude, while processes die
     Verify(Verify),
@@ -154,8 +169,10 @@ pub(crate) struct Run {
     pub(crate) when_wanted: Option<i32>,
     /// Adds the wait for the lock to this file
     ///
-    /// If the lock was busy, adds a line of JSON to this file when the wait has ended: how long it took, how it ended, and who held the lock.
-    /// The holder is known if the wait took longer than the lease
+    /// If the lock was busy, adds a line of JSON to this file when the wait has ended. Many processes can use one file.
+    /// The fields: `lock`, `waited_at` (where in the source of lockkeeper), `from` and `to` (times in UTC), `outcome`
+    /// (`granted`, `timed_out`, or `given_up` after a signal or an error) and `holders_seen` (who held the lock).
+    /// `holders_seen` is empty if the wait was shorter than the lease
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
     /// The name of the lock, which is its key in Redis
@@ -190,8 +207,12 @@ pub(crate) enum Kind {
     Fenced,
 }
 
+const SHOWN: &str = "JSON: null if the lock is free. Otherwise an object with the fields that
+`lockkeeper ls --help` lists. `queued` and `listeners` are null.";
+
 /// Which lock to show.
 #[derive(Args, Debug)]
+#[command(after_help = SHOWN)]
 pub(crate) struct Show {
     /// The name of the lock or semaphore
     pub(crate) name: String,
@@ -211,7 +232,7 @@ pub(crate) struct Release {
     /// Does not ask first
     #[arg(long)]
     pub(crate) yes: bool,
-    /// Prints JSON
+    /// Prints JSON: `name` and `was_held`
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -224,7 +245,7 @@ pub(crate) struct Resize {
     /// How many permits it has from now on
     #[arg(value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) permits: u32,
-    /// Prints JSON
+    /// Prints JSON: `name`, `permits` and `before`
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -192,7 +192,7 @@ impl Settings {
 
     /// Like [`connect`](Self::connect), for callers to whom it matters why it fails.
     pub(crate) async fn client(self) -> lockkeeper::Result<LockClient> {
-        // Without this, rustls does not know which one to use.
+        // rustls panics if it has no default provider and cannot tell which one to use.
         let _ = rustls::crypto::ring::default_provider().install_default();
         LockClient::connect_with(self.source, self.locks).await
     }
@@ -307,7 +307,7 @@ mod tests {
         assert!(value.starts_with("line 6: invalid configuration: `connections` "), "{value}");
         let sentinel = problem("[server]\nkind = 'sentinel'\n");
         assert!(sentinel.contains("`master` must be the name"), "{sentinel}");
-        // Perhaps a password.
+        // An unknown setting is perhaps a password, so the message does not repeat it.
         let hidden = problem("[locks]\n'hunter2' = 1\n");
         assert!(hidden.starts_with("line 2: expected one of `watchdog_lease`"), "{hidden}");
     }

@@ -64,7 +64,7 @@ impl Failure {
     }
 
     pub(crate) fn output(error: io::Error) -> Self {
-        // Other programs end by a signal then, without a word.
+        // The reader of a pipe wants no more output. A signal ends other programs then, and they say nothing either.
         let code = if error.kind() == io::ErrorKind::BrokenPipe { PIPE } else { OUTPUT };
         Self { problem: format!("cannot print: {error}"), code }
     }

@@ -61,7 +61,7 @@ pub(crate) async fn release(connection: &Connection, options: &Release) -> Resul
 pub(crate) async fn resize(connection: &Connection, options: &Resize) -> Result<ExitCode, Failure> {
     let Resize { name, permits, json } = options;
     let locks = Settings::read(connection)?.connect().await?;
-    // A name that was mistyped would otherwise become a semaphore that never expires.
+    // Without this check, a mistyped name would become a semaphore that never expires.
     let Some(info) = locks.inspect(name).await? else {
         return Err(Failure::usage(format!(
             "there is no semaphore `{name}`: the first `run --permits` makes it"

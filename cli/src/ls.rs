@@ -70,7 +70,8 @@ impl<'a> Listing<'a> {
         if self.options.json {
             return print(b"]\n");
         }
-        // On standard error: programs read only rows. That nobody listens is no error.
+        // The count goes to standard error, because programs read only rows from standard output. If nobody reads
+        // standard error, the command still succeeds.
         let _ = writeln!(io::stderr(), "{} lock{}", self.count, if self.count == 1 { "" } else { "s" });
         Ok(())
     }

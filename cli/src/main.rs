@@ -34,7 +34,8 @@ fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            // A closed pipe is no reason to fail: `--help` prints as well.
+            // Printing fails if the reader has closed the pipe. That does not change the exit code, because this also
+            // prints `--help`.
             let _ = error.print();
             return if error.use_stderr() { USAGE.into() } else { ExitCode::SUCCESS };
         }
@@ -91,7 +92,8 @@ fn start(Arguments { connection, command }: Arguments) -> Result<ExitCode, Failu
         }
         _ => {}
     }
-    // One thread: on Linux, a child whose parent thread ends would get the signal that is meant for the end of the process.
+    // One thread: on Linux, the kernel sends a child its parent-death signal when the thread that started the child
+    // ends, even if the process lives on.
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::unavailable)?;
     let result = runtime.block_on(async {
@@ -111,7 +113,7 @@ fn start(Arguments { connection, command }: Arguments) -> Result<ExitCode, Failu
             Command::Exec { .. } | Command::Completions { .. } | Command::Man { .. } => Ok(ExitCode::SUCCESS),
         }
     });
-    // A thread that reads from stdin perhaps never returns.
+    // A thread that reads from stdin perhaps never returns, so the runtime does not wait for its threads.
     runtime.shutdown_background();
     result
 }

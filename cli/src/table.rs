@@ -115,7 +115,7 @@ mod tests {
              a-name…ters!  12\n"
         );
         assert!(table.lines().all(|line| len(line) <= 16), "{table}");
-        // There is no room at all.
+        // The terminal is narrower than even a shortened name.
         let narrow = lay_out(Some(["NAME", "N"]), rows(), Output::Terminal(Some(3)));
         assert!(narrow.contains("a-na…rs!"), "{narrow}");
     }

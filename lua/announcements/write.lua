@@ -28,6 +28,6 @@ local before = redis.call('get', announcement)
 -- A lock without an expiry, which only another program can make, gets one with its next renewal.
 redis.call('set', announcement, said, 'px', math.max(redis.call('pttl', lock), 1000))
 if said ~= before then
-  -- pcall: those who listen also ask by themselves.
+  -- pcall: listeners also ask by themselves, so a refused message must not make the script fail.
   redis.pcall('publish', channel, '0')
 end

@@ -30,7 +30,7 @@ local own, free, place
 local find = string.find
 for i = 2, #KEYS do
   local lock = KEYS[i]
-  -- pcall: the reply of the script names the key.
+  -- pcall: an error must not end the script, because the reply has to name the key.
   local field = redis.pcall('hrandfield', lock)
   if not field then
     if not free then

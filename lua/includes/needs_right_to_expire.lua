@@ -2,7 +2,7 @@
 -- hash would leave a lock without expiry.
 local function needs_right_to_expire(lock, lease_ms)
   if not redis.acl_check_cmd('pexpire', lock, lease_ms) then
-    -- The server refuses this, and its error says which right is missing.
+    -- The server refuses this command, and its error says which right is missing.
     redis.call('pexpire', lock, lease_ms)
   end
 end

@@ -26,7 +26,7 @@
   Repeating  a copy that finds its own hold answers "granted" and adds no hold. A copy that runs after the hold was
              released creates an orphan. The sender releases this orphan until no copy can arrive
 ]]
--- So long a free lock is kept for somebody on whose behalf readers were stopped.
+-- Milliseconds for which a free lock is kept for somebody on whose behalf readers were stopped.
 local COME_MS = 10
 
 local lock, channel = KEYS[1], KEYS[2]
@@ -82,7 +82,7 @@ local function stopped_ms()
   local calm_ms, writer = string.match(type(value) == 'string' and value or '', '^(%d+) ?(.*)$')
   local wait_ms = calm_ms and math.max(left_ms - calm_ms, 0) or 0
   if wait_ms > COME_MS and not mode and writer == SOMEBODY then
-    -- Whoever waits has been told that the lock is free, and is perhaps gone.
+    -- The lock is free, and its release told whoever waits. If nobody comes within this time, new readers are admitted.
     wait_ms = COME_MS
     redis.call('pexpire', intent, calm_ms + wait_ms)
   end
@@ -107,8 +107,8 @@ if mode ~= 'write' and not found then
   end
 end
 remove_keys(tag, owner, 1, count)
--- Without a lock, this changes nothing. A user without the right to set an expiry fails here. A later failure would leave a hold
--- without expiry.
+-- If there is no lock, this changes nothing. A user without the right to set an expiry fails here: a later failure
+-- would leave a hold without expiry.
 local is_raised = redis.call('pexpire', lock, lease_ms, 'gt') == 1
 -- A lock has an expiry. A hash without an expiry is perhaps data of another program that has a field "mode".
 if mode == 'read' and not is_raised and redis.call('pttl', lock) == -1

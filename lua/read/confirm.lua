@@ -32,7 +32,7 @@ if grant_of(tag, owner, count) ~= grant then
 end
 keep_holds(lock, tag, owner, count, lease_ms)
 
--- pcall: a user without the right to ask learns of nobody who waits.
+-- pcall: a user without the right to ask gets an error, which counts as somebody who waits.
 local listeners = redis.pcall('pubsub', 'numsub', channel)
 local is_wanted = listeners.err ~= nil or listeners[2] > 0
 local intent = intent_key(tag)

@@ -59,7 +59,8 @@ if found and keep ~= '0' then
 end
 
 local answer, size = found and 0 or LOST, redis.call('hlen', lock)
--- With so many readers, the lease of the lock does not change. Then it is enough that one of them is alive, and most are.
+-- If more than MANY fields are left, a release never shortens the lease of the lock. So it is enough to find one living
+-- reader, and most readers are alive.
 local reader = size > MANY + 1 and redis.call('hrandfield', lock)
 local is_read = reader and reader ~= 'mode' and reader ~= owner and redis.call('pttl', hold_key(tag, reader, '1')) ~= -2
 local mode = not is_read and redis.call('hget', lock, 'mode')

@@ -21,7 +21,7 @@ local expiry_ms = ARGV[1]
 local now = server_time()
 for i, records in ipairs(KEYS) do
   local owner, age_ms, what = ARGV[3 * i - 1], tonumber(ARGV[3 * i]), ARGV[3 * i + 1]
-  -- First of all: what is refused must leave no hash without an expiry.
+  -- PEXPIRE comes before HSET: a user without the right to it fails here, and leaves no hash without an expiry.
   redis.call('pexpire', records, expiry_ms)
   redis.call('hset', records, owner, string.format('%.0f %s', now - age_ms, what))
   redis.call('pexpire', records, expiry_ms)

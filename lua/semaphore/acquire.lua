@@ -25,7 +25,7 @@
              all. A copy that runs after the permits were released creates orphans. The sender releases these orphans until no copy
              can arrive
 ]]
--- So many permits whose leases ended are removed at least, if there are as many.
+-- At most this many permits whose leases ended are removed at once, or as many as the call wants if that is more.
 local MANY = 100
 
 local semaphore, permits = KEYS[1], KEYS[2]
@@ -38,11 +38,12 @@ end
 local now_ms, wanted = server_time(), #ids / 16
 -- Without a fraction: Java parses the ends as integers.
 local ends_ms = now_ms + lease_ms + slack_ms
--- One permit, and others are left.
+-- The usual case: the call wants one permit, and at least one more is available.
 if wanted == 1 and available and available > 1 and redis.call('zadd', permits, 'nx', ends_ms, ids) == 1 then
   local left = redis.pcall('incrby', semaphore, '-1')
   if type(left) == 'table' then
-    -- This user may not change the number. If the permit stayed, it would come back without having been taken.
+    -- This user may not change the number. If the permit stayed in the set, the end of its lease would later add a
+    -- permit that was never subtracted.
     redis.call('zrem', permits, ids)
     return left
   end
@@ -51,7 +52,8 @@ end
 total = tonumber(total)
 local is_new = available == nil
 
--- Fails here if this user may not change the number. If that failed after ZREM, permits would be missing until the next resize.
+-- Makes the script fail before ZREM if this user may not change the number. If INCRBY failed after ZREM, permits would
+-- be missing until the next resize.
 local function needs_right_to_add()
   if not is_new then
     redis.call('incrby', semaphore, '0')
@@ -69,9 +71,10 @@ local function add(count)
   end
 end
 
--- What the number lacks after the set of permits was lost.
+-- By how much the number is too small after the set of permits was lost.
 local lost = 0
--- Otherwise some permits are left, and whoever wants them looks at those whose leases ended.
+-- Otherwise more permits are available than the call wants. The next call that needs them removes those whose leases
+-- ended.
 if is_new or available <= wanted then
   local first = redis.call('zrange', permits, '0', '0', 'withscores')
   if expired_among(first, now_ms - slack_ms) == 1 then
@@ -87,7 +90,7 @@ if is_new or available <= wanted then
   if is_new then
     available = total - redis.call('zcard', permits)
   elseif available <= 0 and #first == 0 then
-    -- Deleted by hand, or evicted. Who held a permit learns it at the next renewal.
+    -- The set of permits was deleted by hand, or evicted. Those who held a permit learn this at their next renewal.
     lost, available = total - available, total
   end
   if available < wanted then
@@ -124,7 +127,7 @@ for i = 1, wanted do
   if redis.call('zadd', permits, 'nx', ends_ms, id) == 1 then
     added[#added + 1] = id
   elseif tonumber(redis.call('zscore', permits, id)) < ends_ms then
-    -- This is a copy.
+    -- This call is a copy of one that was granted, so it only makes the lease longer.
     redis.call('zadd', permits, 'xx', ends_ms, id)
   end
 end
@@ -137,7 +140,8 @@ if #added > 0 then
     set = redis.pcall('incrby', semaphore, lost - #added)
   end
   if type(set) == 'table' and set.err then
-    -- This user may not change the number. If the permits stayed, they would come back without having been taken.
+    -- This user may not change the number. If the permits stayed in the set, the ends of their leases would later add
+    -- permits that were never subtracted.
     for _, id in ipairs(added) do
       redis.call('zrem', permits, id)
     end

@@ -26,8 +26,8 @@ end
 
 local now_ms, all = server_time(), redis.call('zcard', permits)
 
--- The place of the first permit whose lease ends later. A part does not begin at a place that an earlier part told: releases and
--- renewals between the parts move the permits behind them forward.
+-- Returns the place of the first permit whose lease ends later. A part cannot begin at a place that an earlier part
+-- returned: releases and renewals between the parts move later permits forward.
 local function place_after(ends_ms)
   local low, high = 0, all
   while low < high do

@@ -35,8 +35,8 @@ local available = #released
 if redis.call('exists', semaphore) == 1 then
   available = redis.pcall('incrby', semaphore, wanted == 1 and '1' or #released)
   if type(available) == 'table' then
-    -- Refused, as if this user may not change the number. The permits stay as such whose leases have ended: an acquire of another user
-    -- adds them.
+    -- The change was refused, for example because this user has no right to it. The permits go back into the set as if
+    -- their leases had ended, and an acquire of another user adds them to the number.
     for _, id in ipairs(released) do
       redis.call('zadd', permits, '1', id)
     end

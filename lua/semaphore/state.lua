@@ -16,7 +16,7 @@
   Publishes  nothing
   Repeating  changes nothing
 ]]
--- Looks at so many permits together.
+-- How many permits one command reads.
 local MANY = 100
 
 local semaphore, permits = KEYS[1], KEYS[2]

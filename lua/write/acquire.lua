@@ -48,12 +48,13 @@ if mode == 'read' then
   end
   local reader_ms = others.reader_ms()
   if reader_ms then
-    -- Not beside data of another program: the sender reports an error, and does not wait.
+    -- Beside data of another program, there is no intent: the sender reports an error and does not wait.
     if turn_ms > 0 and reader_ms > 0 then
       -- NX: no writer makes an intent longer. So even if all writers die, readers are stopped for at most one turn in ten.
       local mine = 9 * turn_ms .. ' ' .. writer
       if not redis.call('set', intent, mine, 'px', 10 * turn_ms, 'nx') then
-        -- An intent on behalf of somebody is shorter, and perhaps was that of this writer.
+        -- This writer is perhaps the somebody on whose behalf a client set a shorter intent. So the writer replaces it
+        -- by its own.
         local other = redis.pcall('get', intent)
         if type(other) == 'string' and string.match(other, '^%d+ (.*)$') == SOMEBODY then
           redis.call('set', intent, mine, 'px', 10 * turn_ms)

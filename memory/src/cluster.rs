@@ -191,7 +191,7 @@ impl Node {
         if *owner == self.id {
             return Ok(Some(slot));
         }
-        // A replica has the channels of its master, too.
+        // A replica also serves the channels of its master.
         if asked.is_channel && owner == self.shard() {
             return Ok(Some(slot));
         }
@@ -298,7 +298,7 @@ impl Node {
     /// It hears what another node says of itself.
     pub(crate) fn hear(&mut self, other: &Self) {
         self.nodes.insert(Arc::clone(&other.id), other.own().clone());
-        // Of two masters with the same number, one takes another.
+        // If two masters have the same epoch, the one with the smaller id takes the next epoch.
         if self.is_master()
             && other.is_master()
             && self.own().epoch == other.own().epoch
@@ -314,7 +314,7 @@ impl Node {
             let ends: Vec<u16> = starts.iter().skip(1).map(|next| next - 1).chain([last]).collect();
             for (start, end) in starts.into_iter().zip(ends) {
                 let is_later = self.nodes[self.owner(start)].epoch < other.own().epoch;
-                // A slot that it imports changes only when somebody says so.
+                // A slot that this node imports changes its owner only by `CLUSTER SETSLOT`.
                 if is_later && self.importing.range(start..=end).next().is_none() {
                     self.set_owner(start..=end, Arc::clone(&other.id));
                     self.migrating.retain(|slot, _| !(start..=end).contains(slot));
@@ -324,7 +324,8 @@ impl Node {
         if self.promotes.as_ref() == Some(self.owner(0)) {
             self.promotes = None;
         }
-        // A master without slots becomes a replica. A replica of such a one follows its slots.
+        // A master that lost its last slot becomes a replica of the node that has the slot now. A replica of such a
+        // master follows the slots in the same way.
         if had_slots && self.slots_of(self.shard()).is_empty() {
             let own = self.nodes.get_mut(&self.id).expect("it knows itself");
             own.master = Some(Arc::clone(&other.id));

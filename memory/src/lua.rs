@@ -112,7 +112,7 @@ impl Machine {
         let lua = Lua::new_with(StdLib::TABLE | StdLib::STRING | StdLib::MATH, LuaOptions::default())?;
         lua.globals().set("redis", lua.create_table()?)?;
         lua.load(PROTECT).exec()?;
-        // Scripts leave little behind, and to look for it costs more than to keep it for a while.
+        // Scripts leave little garbage. To collect it costs more than to keep it for a while.
         lua.gc_set_mode(GcMode::Incremental(GcIncParams::default().pause(1_000)));
         Ok(Self { lua, compiled: RefCell::default() })
     }
@@ -163,7 +163,7 @@ impl Machine {
             let acl_check_cmd = scope.create_function(|lua, args: Variadic<Value>| {
                 let name = args.first().and_then(word).unwrap_or_default();
                 let name = String::from_utf8_lossy(&name).to_ascii_lowercase();
-                // Redis 7.0 takes any number of words here.
+                // This server refuses a wrong number of words, as newer servers do. Redis 7.0 takes any number here.
                 let problem = match host.borrow().takes(&name, args.len()) {
                     Some(true) => return Ok(true),
                     Some(false) => "Wrong number of args for",

@@ -235,7 +235,7 @@ impl MemoryCluster {
     #[doc(hidden)]
     pub fn set_replicas(&self, index: usize, count: usize) {
         lock(&self.nodes[index].shared.state).set_replicas(count);
-        // Those who wait look again.
+        // `change` wakes the commands that wait for replicas, so that they count the replicas again.
         self.nodes[index].change(|_| {});
     }
 

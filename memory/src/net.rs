@@ -154,7 +154,7 @@ impl Connection {
             () = &mut is_over => false,
             is_delivered = self.link.cut_after(self.cuts, &self.subscribes) => is_delivered,
             () = &mut read => {
-                // The server ends the connection after its last reply.
+                // `read` has ended: the client gets the last replies, and then the connection ends.
                 while let Ok(bytes) = outbox.try_recv() {
                     let _ = to_client.write_all(&bytes).await;
                 }
@@ -182,8 +182,8 @@ impl Connection {
         let mut bytes = Vec::new();
         let mut random = Rng::with_seed(self.link.seed(self.client));
         while from.read_buf(&mut bytes).await.is_ok_and(|read| read > 0) {
-            // Connections overtake each other, as on a network. If each command were answered at once and the clock is paused,
-            // clients that wait for each other could repeat the same steps for ever.
+            // Connections overtake each other, as on a network. If each command were answered at once and the clock is
+            // paused, clients that wait for each other could repeat the same steps for ever.
             if random.bool() {
                 yield_now().await;
             }
@@ -196,7 +196,7 @@ impl Connection {
                 if matches!(&command, Ok(Some(words)) if is_subscription(words)) {
                     self.subscribes.store(true, Ordering::Relaxed);
                 }
-                // Before each command: the conditions can have changed since the last one.
+                // Asked before each command: the conditions can have changed since the last one.
                 if !self.may_run().await {
                     return;
                 }
@@ -216,7 +216,7 @@ impl Connection {
                 if let Ok(Some(words)) = &command
                     && is(words, "wait")
                 {
-                    // What was written is under way to the replicas.
+                    // The time that the writes take on their way to the replicas.
                     pass(self.link.delay(&mut random)).await;
                     if !self.wait(words).await || !self.may_run().await {
                         return;
@@ -242,7 +242,7 @@ impl Connection {
         if time.is_zero() {
             is_over.await;
         } else {
-            // When the time is over, the answer is how many have it.
+            // When the time is over, `WAIT` answers how many replicas have the writes.
             let _ = timeout(time, is_over).await;
         }
         let state = lock(&self.shared.state);
@@ -274,7 +274,7 @@ impl Connection {
     }
 
     async fn undeliverable(&self) {
-        // Fails when the client has left.
+        // `changed` fails when the client has left.
         let _ = self.has_left.clone().changed().await;
         sleep(UNDELIVERED).await;
     }

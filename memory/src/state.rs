@@ -211,7 +211,7 @@ impl State {
         let replies = self.replies(Some(client), words);
         let parts = self.data.parts.take().unwrap_or_default();
         let reply = bytes(&replies, false);
-        // What a replica does not get any more is lost with this server.
+        // A node of a cluster that has no replicas loses its writes when it fails, so the history does not keep them.
         if self.replicas > 0 || self.data.node.is_none() {
             self.keep_state();
         }
@@ -669,7 +669,7 @@ impl Data {
     }
 
     fn send_bytes(&self, client: ClientId, bytes: Vec<u8>) {
-        // Fails if the connection is about to be removed.
+        // The send fails if the connection is about to be removed.
         if let Some(sender) = self.clients.get(&client) {
             let _ = sender.send(bytes);
         }

@@ -33,12 +33,13 @@ impl<T: Copy> Watched<T> {
 
     /// Waits until the value is such.
     pub(crate) async fn until(&self, is: impl Fn(&T) -> bool) {
-        // Without the cost of enlisting.
+        // A value that is already such needs no enlisting, which has a cost.
         if is(&self.get()) {
             return;
         }
         loop {
-            // Made before the look, so that a change in between is not missed: `notify_waiters` also reaches futures that nobody polled.
+            // `notified` comes before `is`, so a change between the two calls is not missed: `notify_waiters` also
+            // wakes a future that was never polled.
             let changed = self.changed.notified();
             if is(&self.get()) {
                 return;

@@ -61,7 +61,7 @@ impl Reply {
                 out.extend_from_slice(bytes);
                 out.extend_from_slice(b"\r\n");
             }
-            // A reply is one line, whatever the text quotes.
+            // An error reply is one line, whatever text the error quotes.
             Self::Error(text) => line(out, b'-', text.replace(['\r', '\n'], " ")),
             Self::Int(number) => line(out, b':', number),
             Self::Map(items) if is_version_3 => list(b'%', items.len() / 2, items),
@@ -82,7 +82,7 @@ impl From<Outcome> for Reply {
 }
 
 fn line(out: &mut Vec<u8>, first: u8, text: impl Display) {
-    // Nothing that is written to a `Vec` fails.
+    // Writing to a `Vec` never fails.
     let _ = write!(out, "{}{text}\r\n", char::from(first));
 }
 

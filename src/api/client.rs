@@ -508,7 +508,7 @@ mod tests {
         let (mut renewed, mut fixed) = (locks.rlock("a"), locks.rlock("b").with(&minute));
         let guards = [renewed.lock().await.unwrap(), fixed.lock().await.unwrap()];
         let lost = [guards[0].ended(), guards[1].ended()].map(tokio::spawn);
-        tokio::time::sleep(Duration::from_secs(5)).await; // they wait for a timer
+        tokio::time::sleep(Duration::from_secs(5)).await; // by now both futures wait for a timer
         server.hold(true);
         let after = clock::now().since(Moment::PAST) + Duration::from_secs(61);
         let before = ProcessClock::start(after, 0).enter();

@@ -18,8 +18,8 @@ pub(crate) fn without_name(id: Uuid) -> Uuid {
     Builder::from_random_bytes(id.into_bytes()).into_uuid()
 }
 
-/// Whether the connections of the client with this id have names. The first half of the id is enough: a permit tells no more, and that
-/// half has the version.
+/// Returns whether the connections of the client with this id have names. The version in the id says so. The first half
+/// of the id has the version, and is all that a permit tells.
 pub(crate) fn has_name(id: &str) -> bool {
     const OTHER_HALF: &str = "-8000-000000000000";
     let whole = if id.len() == OTHER_HALF.len() { [id, OTHER_HALF].concat() } else { id.to_owned() };

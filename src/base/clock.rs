@@ -70,12 +70,12 @@ fn real_now() -> Moment {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     const CLOCK: ClockId = ClockId::Boottime;
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    const CLOCK: ClockId = ClockId::Monotonic; // on macOS it goes on in a sleep
+    const CLOCK: ClockId = ClockId::Monotonic; // on macOS it also counts while the machine sleeps
 
     let time = clock_gettime(CLOCK);
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
     let nanos = u64::try_from(time.tv_nsec).unwrap_or_default();
-    // Not zero, also at boot: zero stands for "lost".
+    // `Moment(0)` stands for "lost", so a clock that reads zero at boot counts as 1 ns.
     Moment(seconds.saturating_mul(1_000_000_000).saturating_add(nanos).max(1))
 }
 
@@ -116,8 +116,8 @@ mod virtual_time {
         }
     }
 
-    /// `None`: the time of this thread is the real one. So it is while nobody has paused tokio's clock: a program that does not pause it has
-    /// the clock that it has without this feature.
+    /// Returns the time of tokio's paused clock. `None`: this thread uses the real clock. It also does so while nobody
+    /// has paused tokio's clock: a program that does not pause it has the same clock as without this feature.
     pub(super) fn now() -> Option<Moment> {
         if !FOLLOWS.get() {
             return None;
@@ -158,7 +158,7 @@ mod process_clock {
     pub(crate) struct ProcessClock {
         start: Instant,
         at_start: Moment,
-        /// How much faster than tokio's it is, in parts of a million.
+        /// By how much this clock is faster than tokio's, in parts of a million.
         drift: i32,
     }
 
@@ -167,7 +167,7 @@ mod process_clock {
             Self { start: Instant::now(), at_start: Moment::PAST.plus(uptime), drift }
         }
 
-        /// Makes it the clock of this thread. Returns the clock before, to which [`leave`](Self::leave) returns.
+        /// Makes this clock that of the thread. Returns the clock before, to which [`leave`](Self::leave) returns.
         pub(crate) fn enter(self) -> Option<Self> {
             OF_PROCESS.replace(Some(self))
         }

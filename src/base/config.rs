@@ -119,7 +119,8 @@ impl LockConfig {
     /// How many replicas must have a hold, and how long an acquire waits for them. `None`: no replica needs it.
     pub(crate) fn sync(&self) -> Option<Replication> {
         let replicas = self.0.sync_replicas;
-        // A hold must outlast the wait, by far.
+        // The lease runs while an acquire waits for replicas. With this limit, most of the lease is left after the
+        // wait.
         let timeout = self.command_timeout().min(self.watchdog_lease() / 3);
         (replicas > 0).then_some(Replication { replicas, timeout })
     }

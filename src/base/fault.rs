@@ -7,11 +7,11 @@ use std::sync::Arc;
 /// Whether a command that failed possibly ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// It did not run and will not: no connection took it.
+    /// The command did not run and will not: no connection took it.
     No,
-    /// It did not run and will not: the server answered so.
+    /// The command did not run and will not: the server answered so.
     Refused,
-    /// It possibly ran, or will still run.
+    /// The command possibly ran, or will still run.
     Unknown,
 }
 
@@ -29,7 +29,7 @@ pub(crate) enum FaultKind {
     Permission,
     /// The server is a replica, which does not write.
     ReadOnly,
-    /// This crate does not expect such an answer.
+    /// The answer is one that this crate does not know.
     Rejected,
     /// The runtime of the client is gone.
     RuntimeGone,
@@ -65,7 +65,7 @@ pub(crate) struct Fault {
 #[derive(Debug)]
 pub(crate) struct Redirect {
     pub(crate) slot: u16,
-    /// The node that has it: host and port.
+    /// The node that has the slot: host and port.
     pub(crate) address: String,
     /// The slot is being moved to that node. Only this command is to be sent there.
     pub(crate) is_for_once: bool,

@@ -12,10 +12,10 @@ use crate::base::error::ConfigError;
 /// The shortest lease that a watchdog can renew, as for `watchdog_lease`.
 const SHORTEST_RENEWED: Duration = Duration::from_millis(100);
 
-/// Shorter than this, the margin leaves nothing.
+/// The shortest lease. Of a shorter one, the margin for clocks and round trips would leave nothing.
 const SHORTEST: Duration = Duration::from_millis(10);
 
-/// A writer of another client can wait for so long although nobody reads.
+/// For how long a read hold can linger. A writer of another client can wait for so long although nobody reads.
 const LINGERS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(1);
 
 /// Long enough for every purpose, and short enough that no server overflows.
@@ -66,7 +66,7 @@ pub(crate) struct Terms {
     pub(crate) lease: Lease,
     /// The longest hold, however the lease is renewed.
     pub(crate) max_hold: Option<Duration>,
-    /// The lock stays held for so long.
+    /// The shortest hold: the lock stays held for this time, even if it is released earlier.
     pub(crate) min_hold: Option<Duration>,
     /// The client keeps a read hold for so long after its last reader.
     pub(crate) linger: Option<Duration>,
@@ -74,12 +74,12 @@ pub(crate) struct Terms {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Lease {
-    /// The watchdog renews that of the configuration.
+    /// The watchdog renews the lease of the configuration.
     #[default]
     Usual,
-    /// The watchdog renews this one.
+    /// The watchdog renews this lease.
     Renewed(Duration),
-    /// Nobody renews it.
+    /// Nobody renews this lease.
     Fixed(Duration),
 }
 
@@ -330,7 +330,8 @@ impl LockOptionsBuilder {
 }
 
 impl Terms {
-    /// Whether the watchdog renews the usual lease, and ends with the release.
+    /// Returns whether these are the usual terms: the watchdog renews the lease of the configuration, and the hold ends
+    /// with the release.
     pub(crate) fn are_usual(&self) -> bool {
         *self == Self { linger: self.linger, ..Self::default() }
     }
@@ -342,12 +343,13 @@ impl Terms {
     }
 
     fn bound(&self, lease: Duration) -> Duration {
-        // If this process dies, the server keeps the lock for the shortest hold.
+        // The lease covers `min_hold`: if this process dies, the server still keeps the lock for that time.
         let lease = self.min_hold.map_or(lease, |least| least.max(lease));
         self.max_hold.map_or(lease, |most| most.min(lease))
     }
 
-    /// In whole milliseconds, the unit of Redis. Refuses what cannot be held, and what contradicts itself.
+    /// Rounds the durations to whole milliseconds, the unit of Redis. Refuses terms that cannot be held or that
+    /// contradict each other.
     fn parse(self) -> Result<Self, ConfigError> {
         let lease = match self.lease {
             Lease::Usual => Lease::Usual,

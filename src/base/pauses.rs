@@ -1,4 +1,5 @@
-//! Pauses of threads where they lock data. Tests meet orders of events with them that are rare otherwise. And how much a thread has locked.
+//! Pauses threads where they lock data, so that tests meet orders of events that are rare otherwise. Also counts how
+//! many mutexes a thread has locked.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -56,7 +57,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     MutexGuard { data: Some(data), pause: Some(pause) }
 }
 
-/// Pauses. The threads of a simulation can be one for the system, so each takes its count along.
+/// Calls `pause`. All threads of a simulation can be one thread of the system, so each takes its count of locked
+/// mutexes along.
 fn paused(pause: fn()) {
     let locked = LOCKED.replace(0);
     pause();

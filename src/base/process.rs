@@ -37,7 +37,7 @@ struct Shared {
     clock: ProcessClock,
     state: Mutex<State>,
     network: OnceLock<Network>,
-    /// For how many nanoseconds its host was suspended.
+    /// For how many nanoseconds the host of this process was suspended.
     suspended: AtomicU64,
     /// How many holds one command renews at most. 0: as many as outside of a simulation.
     batch_size: AtomicUsize,
@@ -56,9 +56,9 @@ pub(crate) type Network =
 struct State {
     is_stopped: bool,
     is_killed: bool,
-    /// Since when its host is suspended.
+    /// Since when the host of this process is suspended.
     suspended_at: Option<Instant>,
-    /// Those who would have been polled while the process was stopped.
+    /// Tasks that would have been polled while the process was stopped.
     wakers: Vec<Waker>,
 }
 

@@ -15,8 +15,9 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// What comes next can run code of the user: a waker, a `tracing` layer, a metrics recorder, the drop of a span. That code can call anything
-/// in this crate, so this thread must have no mutex locked. Tests check it.
+/// Checks in tests that this thread has no mutex locked. Call it before code that can run code of the user: a waker, a
+/// `tracing` layer, a metrics recorder, the drop of a span. Such code can call anything in this crate, and would wait
+/// for ever for a mutex of its own thread.
 pub(crate) fn nothing_is_locked() {
     #[cfg(feature = "__simulation")]
     assert_eq!(
@@ -45,10 +46,11 @@ impl<T: Copy> Watched<T> {
         self.changed.notify_waiters();
     }
 
-    /// Waits until the value is such.
+    /// Waits until `is` returns true for the value.
     pub(crate) async fn until(&self, is: impl Fn(&T) -> bool) {
         loop {
-            // Made before the look, so that a change in between is not missed: `notify_waiters` also reaches futures that nobody polled.
+            // `notified` comes before `is`, so a change between the two calls is not missed: `notify_waiters` also
+            // wakes a future that was never polled.
             let changed = self.changed.notified();
             if is(&self.get()) {
                 return;

@@ -43,7 +43,7 @@ mod of_process {
     pub(crate) struct Suspended;
 
     impl Suspended {
-        /// Sets it for this thread. Returns what it was before.
+        /// Sets this time for the thread. Returns the time before.
         pub(crate) fn replace(time: Duration) -> Duration {
             SUSPENDED.replace(time)
         }
@@ -52,7 +52,7 @@ mod of_process {
     /// Longer than any wait.
     const FAR: Duration = Duration::from_secs(1 << 30);
 
-    /// What a timer that runs later than this has missed is no small delay.
+    /// A tick that is later than this counts as missed, and not as slightly delayed.
     const LATE: Duration = Duration::from_millis(5);
 
     /// A point of the time that counts while the process is not suspended.
@@ -153,7 +153,8 @@ mod of_process {
                 if let Poll::Ready(output) = future.as_mut().poll(context) {
                     return Poll::Ready(Ok(output));
                 }
-                // As in tokio: the timer counts although the future has used up the budget of the task.
+                // As in tokio: if `future` used up the budget of the task, `timer` is polled without a budget.
+                // Otherwise a future that always uses up the budget would never time out.
                 let elapsed = if had_budget && !coop::has_budget_remaining() {
                     pin!(coop::unconstrained(timer.as_mut())).poll(context)
                 } else {
@@ -176,7 +177,7 @@ mod of_process {
     }
 
     impl Interval {
-        /// It delays the next tick after one that was missed, and does nothing else.
+        /// Accepts only `MissedTickBehavior::Delay`: after a tick that was missed, the next one is a period later.
         pub(crate) fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
             assert_eq!(behavior, MissedTickBehavior::Delay, "it has no other");
         }
@@ -186,7 +187,7 @@ mod of_process {
                 ready!(self.timer.as_mut().poll(context));
                 let (tick, now) = (self.next, Instant::now());
                 self.next = if now > tick + LATE { now + self.period } else { tick + self.period };
-                // As in tokio, the timer counts from the next poll on.
+                // As in tokio, this sets the time without starting the timer: the timer starts at the next poll.
                 self.timer.until = self.next;
                 Poll::Ready(tick)
             })

@@ -72,7 +72,8 @@ impl Clients {
         let (lists, ages) = join(engine.store.named_clients(), asking).await;
         let all_told = lists.iter().all(Result::is_ok);
         self.named = lists.into_iter().flatten().flatten().collect();
-        // A proxy perhaps confirms names and does not pass them on.
+        // A proxy can accept the name of a client without passing it on. Then the list also lacks the name of this
+        // client, and a missing name proves nothing.
         let has_own = self.named.contains_key(&engine.id());
         self.is_complete = all_told && (has_own || !client_id::has_name(&engine.id()));
         self.ages = ages.into_iter().flatten().flatten().collect();

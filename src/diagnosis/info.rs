@@ -276,7 +276,7 @@ impl fmt::Display for RemainingLease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::For(time) => {
-                let tenths = time.as_millis() / 100; // never more than what is left
+                let tenths = time.as_millis() / 100; // rounded down: never more than what is left
                 write!(f, "ends in {}.{} s", tenths / 10, tenths % 10)
             }
             Self::Endless => f.write_str("never ends"),
@@ -315,7 +315,7 @@ pub(crate) mod millis {
 
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    #[allow(clippy::ref_option)] // serde gives this
+    #[allow(clippy::ref_option)] // serde passes a reference to the option
     pub(crate) fn serialize<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
         time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)).serialize(to)
     }

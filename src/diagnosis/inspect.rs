@@ -37,7 +37,7 @@ pub(crate) async fn list_any(engine: &Engine, key: &Arc<str>) -> Result<Listing,
     match list(engine, key).await {
         Err(fault) if fault.kind == FaultKind::WrongType => match permits::list(engine, key).await {
             Ok(listing) => listing.ok_or(fault),
-            // The first fault names the type.
+            // The key is neither a lock nor a semaphore. Only the first fault names the type of the key.
             Err(other) if other.kind == FaultKind::WrongType => Err(fault),
             Err(other) => Err(other),
         },

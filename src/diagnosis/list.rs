@@ -159,11 +159,12 @@ async fn look_at(engine: &Engine, mut found: Found) -> Result<Looked, Fault> {
             Ok(Looked::Unknown(found.key))
         }
         Ok(_) => Ok(Looked::NoLock),
-        // The user has a right to the key, or the scan had not found it. These have more keys.
+        // The scan could read this key, so the user has a right to it. But a read-write lock and a semaphore have
+        // further keys, and the right to those can be missing.
         Err(fault) if fault.kind == FaultKind::Permission && found.kind != FoundKind::Exclusive => {
             Ok(Looked::NoLock)
         }
-        // It is other data by now.
+        // Since the scan, another program replaced the lock by other data.
         Err(fault) if fault.kind == FaultKind::WrongType => Ok(Looked::NoLock),
         Err(fault) if fault.kind == FaultKind::Split => Ok(Looked::Unknown(found.key)),
         Err(fault) => Err(fault),

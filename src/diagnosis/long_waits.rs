@@ -134,7 +134,7 @@ impl LongWaits {
             }
             ended
         };
-        drop(long); // which removes the record
+        drop(long); // dropping a `LongWait` removes its record
         Some(wait)
     }
 
@@ -150,7 +150,8 @@ impl LongWaits {
             tokio::select! {
                 biased;
                 () = elapsed(next) => {
-                    // Without an engine there is no call. The records are removed, and then this ends.
+                    // The client was dropped, so no call waits. This future does nothing more, and ends together with
+                    // the task that removes the records.
                     let Some(engine) = engine.upgrade() else { return pending().await };
                     reports.extend(self.act(&engine));
                 }
@@ -176,7 +177,8 @@ impl LongWaits {
                 open.long = Some(long);
                 list.due.extend(next.map(|at| (at, number)));
             } else {
-                // The call ended meanwhile.
+                // The call ended while `long` was out of the list, so nobody else drops it. `long` is dropped after the
+                // list is unlocked, because its drop removes the record and runs code of other modules.
                 drop(list);
                 drop(long);
             }
@@ -196,7 +198,8 @@ impl LongWaits {
 impl LongWait {
     fn new(seen: SeenWait<'_>, records: &Records) -> Self {
         let (now, age) = (Instant::now(), clock::now().since(seen.since));
-        // A call that moved to another member has perhaps waited for a lease before. It is reported after a lease with this one.
+        // A call that waited for another member before can be older than a lease. It is reported after one lease with
+        // this member.
         let left = |lease: Duration| if age < lease { lease - age } else { lease };
         Self {
             lock: Lock { name: Arc::clone(seen.member), key: Arc::clone(seen.key) },
@@ -347,7 +350,7 @@ async fn report(
         names.truncate(NAMED);
         let _ = seen.set(names);
     }
-    // Only a fair lock has a queue. Other locks have no such field.
+    // Only a fair lock has a queue, so the event has no field `place` for other locks.
     let place = match place {
         Some(call) => {
             let found = timeout(limit, place_in_queue(engine, lock, &call)).await.ok().flatten();

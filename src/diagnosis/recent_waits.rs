@@ -66,7 +66,8 @@ impl RecentWaits {
 
 impl Wait {
     pub(crate) fn since(since: Moment, lock: &Arc<str>, caller: Caller) -> Self {
-        // In this order: a wait must not seem to begin before its call.
+        // The age is taken before the wall clock is read. In the other order, the wait would seem to begin before its
+        // call.
         let age = clock::now().since(since);
         Self { lock: Arc::clone(lock), caller, from: SystemTime::now() - age, holders: None }
     }

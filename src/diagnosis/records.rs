@@ -128,7 +128,7 @@ async fn keep(mut orders: Orders, mut tables: [Table; 2]) {
                 let _ = done.send(());
                 return;
             }
-            // The client was dropped.
+            // All senders are gone: the client was dropped.
             None => {
                 join_all(tables.iter_mut().map(Table::clear)).await;
                 return;
@@ -181,7 +181,8 @@ impl Table {
 
     fn write(&mut self, owner: Arc<str>, since: Moment, what: Arc<str>) {
         if !self.is_refused {
-            // Perhaps the server has an earlier record of this owner, also if its removal is still to be sent.
+            // The server may have an earlier record of this owner: `remove` deleted the entry here, but its removal
+            // still waits in `changed`. Then the next `remove` must also be sent.
             let before = self.records.get(&owner).map(|record| record.may_exist);
             let may_exist = before.unwrap_or_else(|| self.changed.contains(&owner));
             self.changes(Arc::clone(&owner));

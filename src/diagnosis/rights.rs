@@ -27,7 +27,7 @@ async fn refused_rights(lock: &LockRef) -> Result<Vec<String>, Fault> {
         rights = protocol::sharded(rights);
     }
     if lock.engine.store.is_cluster() {
-        // For commands about keys that are under way.
+        // While a slot moves, the client sends `ASKING` before a command about a key that has already moved.
         rights.push((Arc::clone(&lock.keys.lock), "asking"));
     }
     for (name, commands) in rights {

@@ -189,7 +189,8 @@ impl<'a> Explorer<'a> {
         let (mut found, mut open) = (Vec::new(), vec![(Vec::<Link>::new(), Arc::clone(key))]);
         for _ in 0..MOST_STEPS {
             let Some((path, lock)) = open.pop() else { break };
-            consume_budget().await; // locks that are known cost no wait, but time
+            // a lock that is known is not asked for, so nothing else here suspends
+            consume_budget().await;
             let listing = self.listing(&lock).await?;
             let alive = listing.holders.iter().filter(|holding| holding.lease != LeaseLeft::Ended);
             for holding in alive {
@@ -224,7 +225,7 @@ impl<'a> Explorer<'a> {
                 break;
             }
         }
-        // Nobody looked where these lead.
+        // The search stopped before it followed these paths. They are returned as far as they are known.
         found.extend(open.into_iter().map(|(links, _)| Chain { links, is_cycle: false }));
         keep_most(&mut found);
         Ok(found)

@@ -1,11 +1,12 @@
 //! Work that nobody awaits: releases of dropped guards, and undos of attempts that were given up.
 //!
-//! A `drop` hands over a job and returns. One task runs all jobs side by side. A job that the server refuses is run again after a
-//! pause, and at once when the client shuts down or is dropped.
+//! A `drop` hands over a job and returns. One task runs all jobs side by side. A job that the server refuses is run
+//! again after a pause, and at once when the client shuts down or is dropped.
 //!
-//! Many guards can end at once. Each release needs a [`Turn`] while its command is under way, and there are [`AT_ONCE`] turns for each
-//! server. So no command waits in the client for as long as a server has to answer, renewals pass, and the task has few futures to poll. A
-//! server that is silent keeps only its own turns. A release begins with its first turn: until then it is a small closure.
+//! Many guards can end at once. Each release needs a [`Turn`] while its command is under way, and there are [`AT_ONCE`]
+//! turns for each server. So a command does not wait in the client behind thousands of releases until its time limit,
+//! renewals pass between them, and the task has few futures to poll. A silent server uses up only its own turns. A
+//! release begins with its first turn: until then it is a small closure.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -27,27 +28,27 @@ use crate::base::sync::{Watched, lock};
 use crate::base::task;
 use crate::base::timer::{Instant, elapsed};
 
-/// So many releases of a client are under way at a server at a time: enough for its pipeline, and an answer to all of them takes a small
-/// part of `command_timeout`. As many again can be sent by the futures of their callers.
+/// The most releases of the background that are under way at one server: enough to fill its pipeline, and answered
+/// within a small part of `command_timeout`. The futures of callers can send as many again.
 const AT_ONCE: usize = 1_000;
 
 /// The task that runs jobs.
 pub(crate) struct Background {
     orders: UnboundedSender<Order>,
     turns: Arc<Turns>,
-    /// How many releases the futures of their callers send.
+    /// How many releases the futures of callers send now.
     direct: AtomicUsize,
     /// Counts the answers to releases.
     answers: Watched<u64>,
 }
 
-/// A job. It retries by itself after faults that pass by themselves.
+/// A job. It retries after transient faults by itself, and ends with `Refused` if the server refuses.
 pub(crate) type Job = BoxFuture<'static, std::result::Result<(), Refused>>;
 
 /// Begins a job at its first turn.
 type Start = Box<dyn FnOnce(Turn) -> Job + Send>;
 
-/// One release can be under way at a server while this exists.
+/// The right to have one release under way at a server. It ends when this is dropped.
 pub(crate) type Turn = OwnedSemaphorePermit;
 
 /// The turns of each server, by its address.
@@ -62,12 +63,14 @@ impl Turns {
             let turns = all.entry(Arc::clone(server)).or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE)));
             Arc::clone(turns)
         };
-        // A task has a budget, and those that wait would spend it: each poll would pass over thousands of them.
+        // `unconstrained`: thousands of futures of one task can wait here. With the tokio budget, each poll would spend
+        // the budget on futures that still have to wait.
         unconstrained(turns.acquire_owned()).await.expect("BUG: nobody closes the turns")
     }
 }
 
-/// The future of a caller sends a release. Such a future holds no turn, because perhaps nobody polls it.
+/// Counts a release that the future of a caller sends. Such a future holds no turn: an unpolled future would block
+/// others.
 pub(crate) struct Direct<'a>(&'a AtomicUsize);
 
 impl Drop for Direct<'_> {
@@ -76,18 +79,19 @@ impl Drop for Direct<'_> {
     }
 }
 
-/// A job that the server refused. It is run again until it ends by itself.
+/// A job that the server refused. The background runs `again` after a pause.
 pub(crate) struct Refused {
     pub(crate) error: Box<Error>,
     /// When the lease ends. From then on, the refusal no longer matters.
     pub(crate) ends: Instant,
-    /// How long to wait before it is run again.
+    /// How long the background waits before it runs the job again.
     pub(crate) pause: Duration,
     pub(crate) again: Job,
 }
 
 enum Order {
-    /// Run every job. Reply when no job is left, or only such that the server refused again. Then the reply is that error.
+    /// Run every job once. Reply when no job is left, or when only jobs are left that the server refused again. In the
+    /// second case, reply with their error.
     Drain(oneshot::Sender<Result<()>>),
     Run(Job),
     /// Begin a release when it is its turn at this server.
@@ -117,13 +121,14 @@ impl Background {
         self.turns.next(server).await
     }
 
-    /// Lets the future of a caller send a release. `None`: so many do that already that the release has to be handed over.
+    /// Lets the future of a caller send a release. `None`: [`AT_ONCE`] futures already do, so the background has to
+    /// send this release.
     pub(crate) fn direct(&self) -> Option<Direct<'_>> {
         let direct = Direct(&self.direct);
         (self.direct.fetch_add(1, Ordering::Relaxed) < AT_ONCE).then_some(direct)
     }
 
-    /// A release was answered.
+    /// Counts an answer to a release.
     pub(crate) fn answered(&self) {
         self.answers.modify(|count| *count += 1);
     }
@@ -138,7 +143,7 @@ impl Background {
         self.answers.until(|count| *count > seen).await;
     }
 
-    /// Whether the task is gone, and with it the runtime on which the client was made.
+    /// Whether the task has ended, because the runtime on which the client was made is gone.
     pub(crate) fn is_gone(&self) -> bool {
         self.orders.is_closed()
     }
@@ -148,7 +153,8 @@ impl Background {
         self.orders.closed().await;
     }
 
-    /// Waits until no job is left, or only such that the server refused again. Then it returns that error.
+    /// Waits until no job is left, or until only jobs are left that the server refused again. In the second case,
+    /// returns their error.
     pub(crate) async fn drain(&self) -> Result<()> {
         let (done, drained) = oneshot::channel();
         let _ = self.orders.send(Order::Drain(done));
@@ -185,7 +191,7 @@ impl Resting {
         std::mem::take(&mut self.jobs).into_values().map(|refused| refused.again)
     }
 
-    /// Returns the error of the job whose lease ends last, if it has not ended.
+    /// Returns the error of the job whose lease ends last, if that lease has not ended.
     fn result(&self) -> Result<()> {
         let last = self.jobs.values().max_by_key(|refused| refused.ends);
         match last.filter(|refused| Instant::now() < refused.ends) {
@@ -196,7 +202,8 @@ impl Resting {
 }
 
 async fn run(mut orders: UnboundedReceiver<Order>, turns: Arc<Turns>) {
-    // The releases that have not begun, by server. Each of these servers has a future among `next`, for the first of them.
+    // The releases that have not begun, by server. For each of these servers, one future in `next` waits for the turn
+    // of its first release.
     let mut waiting = HashMap::<Arc<str>, VecDeque<Start>>::new();
     let mut next = FuturesUnordered::new();
     let next_of = |server: Arc<str>| {
@@ -212,7 +219,8 @@ async fn run(mut orders: UnboundedReceiver<Order>, turns: Arc<Turns>) {
     let mut open = true;
     while open || !running.is_empty() || !waiting.is_empty() {
         tokio::select! {
-            // Orders first: a job that was handed over before a `Drain` is running when the `Drain` comes.
+            // Take orders first, as they came: a job that was handed over before a `Drain` is running when the `Drain`
+            // comes, so the drain waits for it.
             biased;
             order = orders.recv(), if open => match order {
                 Some(Order::Run(job)) => running.push(job),
@@ -246,18 +254,20 @@ async fn run(mut orders: UnboundedReceiver<Order>, turns: Arc<Turns>) {
                     next.push(next_of(Arc::clone(starts.key())));
                 }
             }
-            // A drain has asked for these jobs already, and waits only for the others.
+            // A drain has already run the resting jobs once. Those that the server refused again rest until the drain
+            // is over, because it does not wait for them.
             () = resting.due(), if draining.is_empty() => running.extend(resting.take_until(Instant::now())),
             () = given_up(&mut draining) => draining.retain(|done| !done.is_closed()),
         }
-        // A job that ended now has perhaps handed over another one.
+        // `orders` must be empty, too: a job that has just ended perhaps handed over another job, and the drain waits
+        // for that job.
         if running.is_empty() && waiting.is_empty() && orders.is_empty() {
             draining.drain(..).for_each(|done| _ = done.send(resting.result()));
         }
     }
 }
 
-/// Waits until nobody awaits one of these drains any more.
+/// Waits until the caller of one of these drains has left.
 async fn given_up(draining: &mut [oneshot::Sender<Result<()>>]) {
     poll_fn(|context| {
         let is_any = draining.iter_mut().any(|done| done.poll_closed(context).is_ready());
@@ -279,7 +289,7 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3_600);
 
-    /// Counts its runs, and is refused each time.
+    /// A job that counts its runs, and that the server refuses each time.
     fn refused(runs: Arc<(AtomicUsize, Notify)>) -> Job {
         async move {
             runs.0.fetch_add(1, Ordering::SeqCst);

@@ -25,7 +25,8 @@ use crate::telemetry::OfLock;
 pub struct Handle {
     /// The names of all members, if there are several.
     joined_name: Option<Arc<str>>,
-    /// If all members are needed, they stand in an order that is the same for all clients.
+    /// The members. They stand in an order that is the same for all clients, so that all clients acquire them in one
+    /// order.
     pub(crate) members: PerMember<Member>,
     /// How many members must be held to hold the lock.
     pub(crate) quorum: usize,
@@ -82,7 +83,7 @@ impl Handle {
         }
     }
 
-    /// The semaphore, for one hold with so many permits. The handle is a new owner.
+    /// Makes a handle of the semaphore for one hold with this many permits. The handle is a new owner.
     pub(crate) fn for_permits(&self, wanted: u32) -> Self {
         let lock = &self.members[0].lock;
         let lock = if wanted == lock.permits.count() {
@@ -93,7 +94,7 @@ impl Handle {
         self.for_lock(lock)
     }
 
-    /// The same terms for this lock. The handle is a new owner.
+    /// Makes a handle with the same terms for this lock. The handle is a new owner.
     pub(crate) fn for_lock(&self, lock: Arc<LockRef>) -> Self {
         Self {
             joined_name: None,
@@ -178,7 +179,7 @@ impl Handle {
         self.spare() == 0
     }
 
-    /// How many members can fail.
+    /// How many members can fail without failing the lock.
     pub(crate) fn spare(&self) -> usize {
         self.members.len() - self.quorum
     }
@@ -218,7 +219,7 @@ impl Handle {
         self.check_open()
     }
 
-    /// Refuses names that cannot be used, and types of locks that the server cannot have.
+    /// Refuses names that cannot be used, and types of locks that the server does not support.
     pub(crate) fn check_members(&self) -> Result<()> {
         self.members
             .iter()
@@ -234,7 +235,8 @@ impl Handle {
         self.terms.first_lease(config.watchdog_lease())
     }
 
-    /// Whether a waiter of this handle can take a hold of another owner over. The lease of such a hold is that of the watchdog.
+    /// Whether a waiter of this handle can take a hold of another owner over. The lease of such a hold is that of the
+    /// watchdog.
     pub(crate) fn can_take_over(&self) -> bool {
         matches!(&self.members[..], [only] if only.lock.can_be_passed_on()) && self.terms.are_usual()
     }
@@ -258,7 +260,7 @@ impl Handle {
     /// How long a hold lasts if it begins now.
     pub(crate) fn term(&self, now: Moment) -> Term {
         let Terms { lease, max_hold, .. } = self.terms;
-        // A first lease that lasts to the end of the longest hold needs no renewal.
+        // If the first lease lasts until `max_hold` is over, the watchdog has nothing to renew.
         let needs_renewal =
             |engine: &Arc<Engine>| max_hold.is_none_or(|most| most > self.lease(&engine.config));
         let renews = match lease {
@@ -274,7 +276,7 @@ impl Handle {
         }
     }
 
-    /// Until when the lock stays held if the hold begins now.
+    /// Returns the end of the minimum hold time, if the hold begins now.
     pub(crate) fn min_hold(&self, now: Moment) -> Option<Moment> {
         self.terms.min_hold.map(|least| now.plus(least))
     }
@@ -289,7 +291,7 @@ impl Member {
         self.lock.engine.store.identity()
     }
 
-    /// All clients put the members of a lock into this order.
+    /// The sort key of a member. It is the same in all clients, so all acquire the members in one order.
     fn order(&self) -> (&str, Identity) {
         (&self.lock.keys.lock, self.identity())
     }

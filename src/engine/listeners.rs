@@ -1,4 +1,4 @@
-//! Who is told what the server's messages say: those who wait for a lock, and those who listen on a channel of their own.
+//! Passes the server's messages on: to the waiters for a lock, and to those who listen on a channel of their own.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use crate::base::sync::{Watched, lock};
 use crate::engine::wait::queue::WaitQueues;
 use crate::store::{Listener, Store};
 
-/// Tells the waiters of a channel, or if it has none, those who listen on it.
+/// Passes a message to the waiters of its channel, or if the channel has none, to those who listen on it.
 pub(crate) struct Messages<O> {
     pub(crate) wait_queues: Arc<WaitQueues<O>>,
     pub(crate) listeners: Arc<Listeners>,
@@ -61,7 +61,7 @@ impl Listeners {
         Arc::clone(&found.told)
     }
 
-    /// With the last one, the subscription ends.
+    /// Removes one who listened. With the last one, the subscription ends.
     pub(crate) fn leave(&self, channel: &Arc<str>, store: &Store) {
         let mut all = lock(&self.0);
         let Some(found) = all.get_mut(channel) else { return };

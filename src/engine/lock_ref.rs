@@ -22,16 +22,17 @@ pub(crate) struct LockRef {
     pub(crate) row: RowOf,
     /// Another lock that uses the same queue on the server.
     queue_taken_by: Option<Arc<str>>,
-    /// Of a semaphore.
+    /// The permits, if this is a semaphore.
     pub(crate) permits: Permits,
 }
 
 /// The permits that a hold of a semaphore has.
 #[derive(Clone, Default)]
 pub(crate) struct Permits {
-    /// How many. 1 for every other type of lock.
+    /// How many permits a hold has. 1 for every other type of lock.
     wanted: u32,
-    /// How many there are if the server has no number. Only of a semaphore: other handles need not allocate it.
+    /// How many permits there are if the server has no number. Only for a semaphore, so that other handles allocate
+    /// nothing.
     total: Option<Arc<AtomicU32>>,
 }
 
@@ -40,17 +41,17 @@ impl Permits {
         Self { wanted: 1, total: Some(Arc::new(total.into())) }
     }
 
-    /// The same semaphore, for holds with so many permits.
+    /// The same semaphore, for holds with this many permits.
     pub(crate) fn many(&self, wanted: u32) -> Self {
         Self { wanted, total: self.total.clone() }
     }
 
-    /// How many a hold has.
+    /// How many permits a hold has.
     pub(crate) fn count(&self) -> u32 {
         self.wanted.max(1)
     }
 
-    /// How many there are if the server has no number.
+    /// How many permits there are if the server has no number.
     pub(crate) fn total(&self) -> u32 {
         self.total.as_ref().map_or(0, |total| total.load(Ordering::Relaxed))
     }
@@ -89,7 +90,8 @@ impl LockRef {
         group
     }
 
-    /// The lock with this name in the group. Its commands use the connection of the group: so one answer tells of all its locks.
+    /// The lock with this name in the group. All locks of a group use one connection, so one answer settles what the
+    /// server has of all of them.
     pub(crate) fn in_group(&self, name: &str) -> Self {
         let keys = self.keys.in_group(name);
         Self {
@@ -104,7 +106,7 @@ impl LockRef {
         }
     }
 
-    /// The same semaphore, for holds with so many permits.
+    /// The same semaphore, for holds with this many permits.
     pub(crate) fn for_permits(&self, wanted: u32) -> Self {
         Self {
             engine: Arc::clone(&self.engine),
@@ -118,12 +120,14 @@ impl LockRef {
         }
     }
 
-    /// Whether a hold can be given to another owner of this client. Several permits are not: the next waiter perhaps wants fewer.
+    /// Whether a hold can be given to another owner of this client. Several permits are not: the next waiter perhaps
+    /// wants fewer.
     pub(crate) fn can_be_passed_on(&self) -> bool {
         self.protocol.can_be_passed_on() && self.permits.count() == 1
     }
 
-    /// The server has so many permits. If the user gave another number, reports that once for the client: handles come and go.
+    /// Takes note of the number of permits on the server. If the user gave another number, warns once for the client,
+    /// and not once for each handle.
     pub(crate) fn has_total(&self, found: u32) {
         let wanted = self.permits.total();
         if found != wanted && self.engine.reported_totals.is_new(&self.keys.lock, found) {
@@ -220,7 +224,7 @@ impl LockRef {
         Error::of_lock(self.id(), fault)
     }
 
-    /// The address of the server that has it now.
+    /// The address of the server that has the lock now.
     pub(crate) fn server(&self) -> Arc<str> {
         self.engine.store.address(self.route)
     }
@@ -239,14 +243,14 @@ impl LockRef {
         self.engine.store.run(connection, call).await
     }
 
-    /// Whether somebody waits for the lock. False if the server does not say it: then nobody knows.
+    /// Whether somebody waits for the lock. Also false if the server does not answer.
     pub(crate) async fn has_waiters(&self) -> bool {
         let call = self.protocol.waiters(&self.keys);
         let reply = async { self.run(&self.connection().await?, &call).await }.await;
         matches!(reply, Ok(Reply::Int(1..)))
     }
 
-    /// For releases: those who wait are told also while the slot of the lock moves.
+    /// Runs a release, and makes sure that the waiters get its message, even while the slot of the lock moves.
     pub(crate) async fn run_and_tell(&self, connection: &Connection, call: &Call) -> Result<Reply, Fault> {
         self.engine.store.run_and_tell(connection, call, &self.keys.channel).await
     }
@@ -260,7 +264,7 @@ pub(crate) const NOT_A_LOCK: &str = "data that is no lock";
 
 const NOT_A_SEMAPHORE: &str = "data that is no semaphore";
 
-/// An id has another length.
+/// The set of permits has a member whose length is not that of a permit's id.
 pub(crate) const OTHER_PERMITS: &str = "a semaphore among whose permits is other data";
 
 const NOT_A_COUNTER: &str = "data that is no fencing counter, or a counter that cannot grow";

@@ -1,4 +1,5 @@
-//! One value for each member of a lock, and asking several servers at once, without waiting for those that do not answer.
+//! One value for each member of a lock, and asking several servers at once, without waiting for those that do not
+//! answer.
 
 use std::time::Duration;
 
@@ -11,12 +12,12 @@ use crate::base::timer::{Instant, sleep_until};
 /// One value for each member. Most locks have one member.
 pub(crate) type PerMember<T> = SmallVec<[T; 1]>;
 
-/// When the answers so far decide, the late servers get as much time again, within these two limits. A server that is only a
-/// little slower must not be left out.
+/// When the answers so far decide, the late servers get as much time again as has passed, within these two limits. A
+/// server that is only a little slower must not be left out.
 const GRACE: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(50)];
 
-/// Returns the outputs of the futures, each with its index, in the order in which they came. Once the outputs decide the result,
-/// drops the futures that are late.
+/// Returns the outputs of the futures, each with its index, in the order in which they came. Once the outputs decide
+/// the result, drops the futures that are late.
 pub(crate) async fn gather<F: Future>(
     futures: impl IntoIterator<Item = F>,
     decide: impl Fn(&[(usize, F::Output)]) -> bool,

@@ -1,11 +1,13 @@
-//! The engine does all I/O and all waiting, once for all types of locks. The types differ in data: see [`crate::protocol`].
+//! The engine does all I/O and all waiting, once for all types of locks. The types differ in data: see
+//! [`crate::protocol`].
 //!
 //! # The life of a hold
 //!
-//! A call begins with a [`grant`] for each member of its lock, and attempts ([`acquire`]). If another owner holds the lock, the call stands in a
-//! queue of this client ([`wait`]). What the server grants becomes a [`hold`], which a guard has ([`held`]). From then on its lease is renewed
-//! ([`upkeep`]), until the guard gives the hold back: to the next waiter of this client, or to the server. Whatever is dropped on the way is
-//! released in the [`background`]. Questions about locks change nothing ([`query`]).
+//! A call begins with a [`grant`] for each member of its lock, and attempts ([`acquire`]). If another owner holds the
+//! lock, the call stands in a queue of this client ([`wait`]). What the server grants becomes a [`hold`], which a guard
+//! has ([`held`]). From then on its lease is renewed ([`upkeep`]), until the guard gives the hold back: to the next
+//! waiter of this client, or to the server. Whatever is dropped on the way is released in the [`background`]. Questions
+//! about locks change nothing ([`query`]).
 //!
 //! `tests/house.rs` has the order of these files, from the bottom to the top.
 

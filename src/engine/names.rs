@@ -1,4 +1,5 @@
-//! What one client keeps by the names of locks: the queues that its fair locks use, and the numbers of permits that it reported.
+//! What one client remembers by the names of locks: the queues that its fair locks use, and the numbers of permits that
+//! it has warned of.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -8,7 +9,8 @@ use crate::base::sync::lock;
 
 /// The queues that the fair locks of one client use on the server.
 ///
-/// Redisson derives the same queue from the names `x` and `{x}`. Two such locks would share one order, and each would delay the other.
+/// Redisson derives the same queue from the names `x` and `{x}`. Two such locks would share one order, and each would
+/// delay the other.
 #[derive(Default)]
 pub(crate) struct QueueNames(Mutex<HashMap<Arc<str>, User>>);
 
@@ -16,7 +18,8 @@ pub(crate) struct QueueNames(Mutex<HashMap<Arc<str>, User>>);
 type User = (Arc<str>, usize);
 
 impl QueueNames {
-    /// Uses a queue for a lock, until [`leave`](Self::leave). If another lock already uses the queue, returns that lock.
+    /// Uses a queue for a lock, until [`leave`](Self::leave). If another lock already uses the queue, returns that
+    /// lock.
     pub(crate) fn join(&self, queue: &Arc<str>, name: &Arc<str>) -> Option<Arc<str>> {
         let mut names = lock(&self.0);
         let (user, count) = names.entry(Arc::clone(queue)).or_insert_with(|| (Arc::clone(name), 0));
@@ -37,7 +40,7 @@ impl QueueNames {
     }
 }
 
-/// The most semaphores that are kept. Others are reported again.
+/// The most semaphores that are remembered. After that the list begins anew, and a difference is reported again.
 const MOST: usize = 1_000;
 
 /// The numbers that were reported last, by the key of the semaphore.
@@ -45,7 +48,7 @@ const MOST: usize = 1_000;
 pub(crate) struct ReportedTotals(Mutex<HashMap<Arc<str>, u32>>);
 
 impl ReportedTotals {
-    /// Whether this number is to be reported: it is not the one that was reported last.
+    /// Whether this number is not the one that was reported last, so that it has to be reported.
     pub(crate) fn is_new(&self, semaphore: &Arc<str>, found: u32) -> bool {
         let mut reported = lock(&self.0);
         if reported.get(semaphore) == Some(&found) {

@@ -1,7 +1,8 @@
 //! Who is told of holds and waits that last.
 //!
-//! The engine does not know what becomes of these events, and no lock depends on them. They are told with nothing locked, and none on the way
-//! of a free lock or unlock. An observer keeps neither an engine nor a grant alive for longer than its work takes.
+//! The engine does not know what becomes of these events, and no lock depends on them. The engine calls the observer
+//! with nothing locked, and never during the lock or unlock of a free lock. An observer keeps neither an engine nor a
+//! grant alive for longer than its work takes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use crate::base::clock::Moment;
 use crate::base::sync::nothing_is_locked;
 use crate::protocol::Call;
 
-/// Is told of holds and waits that last.
+/// Is told of holds and waits that last for some time.
 pub(crate) trait Observer: Send + Sync {
     /// A hold was renewed for the first time.
     fn lasts(&self, hold: &SeenHold<'_>);
@@ -19,11 +20,12 @@ pub(crate) trait Observer: Send + Sync {
     /// A hold that lasted has ended, or is left to end by itself. Told once for each `lasts`, with its owner.
     fn ended(&self, owner: &Arc<str>);
 
-    /// A call waits: another owner refused it, or it has stood behind others of its client for a second.
+    /// A call waits: a server refused it, because another owner holds the lock, or it has waited behind others of its
+    /// client for a second.
     fn waits(&self, wait: SeenWait<'_>);
 
-    /// A wait ended. Told once for each `waits`, with its number. `outcome`: how the call ended. `None`: it goes on, and waits for another
-    /// member, or nobody refused it.
+    /// A wait ended. Told once for each `waits`, with its number. `outcome`: how the call ended. `None`: the call waits
+    /// on for another member, or no server had refused it.
     fn waited(&self, number: u64, outcome: Option<Outcome>);
 }
 
@@ -33,7 +35,7 @@ pub(crate) struct SeenHold<'a> {
     pub(crate) owner: &'a Arc<str>,
     /// The key of the lock.
     pub(crate) key: &'a Arc<str>,
-    /// When the server granted it.
+    /// When the server granted the hold.
     pub(crate) since: Moment,
 }
 
@@ -42,30 +44,32 @@ pub(crate) struct SeenWait<'a> {
     pub(crate) number: u64,
     /// The name of the lock. For several members, all their names.
     pub(crate) name: &'a Arc<str>,
-    /// The name and the key of the member for which it waits.
+    /// The name and the key of the member for which the call waits.
     pub(crate) member: &'a Arc<str>,
     pub(crate) key: &'a Arc<str>,
     /// When the call began.
     pub(crate) since: Moment,
     pub(crate) caller: Caller,
-    /// A wait is long after this time. `None`: it is of a candidate that stands by, so a long wait is its work.
+    /// After this time, the wait counts as long. `None`: the call is that of a candidate, whose work is to wait.
     pub(crate) lease: Option<Duration>,
     pub(crate) waiter: Box<dyn SeenWaiter>,
 }
 
 /// What can be asked about a call for as long as it waits.
 pub(crate) trait SeenWaiter: Send {
-    /// The owner as which it waits, without the id of the client. `None`: the call has ended, or wants permits, which have no owner.
+    /// The owner of the call, without the id of the client. `None`: the call has ended, or wants permits, which have no
+    /// owner.
     fn owner(&self) -> Option<Arc<str>>;
 
-    /// Asks for its place, if the lock has a queue.
+    /// Returns the command that asks for the place of the call, if the lock has a queue.
     fn place(&self) -> Option<Call>;
 
-    /// The owners, without the id of the client, of what the same `Owner` holds. No other owner of the client gets these holds from here on.
+    /// Reserves what the same `Owner` holds: from here on, no other owner of the client joins these holds or takes them
+    /// over. Returns the owners of these holds, without the id of the client.
     fn reserve(&self, now: Moment) -> Vec<Arc<str>>;
 }
 
-/// How a call ended that another owner refused before.
+/// How a call ended that was refused before, because another owner held the lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Outcome {
     Granted,
@@ -74,7 +78,7 @@ pub(crate) enum Outcome {
     GivenUp,
 }
 
-/// A hold that lasts. Dropping it tells the end.
+/// A hold of which an observer was told. Dropping this value tells the observer that the hold ended.
 pub(crate) struct Lasting {
     observer: Arc<dyn Observer>,
     owner: Arc<str>,
@@ -100,7 +104,7 @@ impl Drop for Lasting {
     }
 }
 
-/// A wait of which an observer was told. Dropping it tells the end.
+/// A wait of which an observer was told. Dropping this value tells the observer that the wait ended.
 pub(crate) struct Waiting {
     observer: Arc<dyn Observer>,
     pub(crate) number: u64,
@@ -142,7 +146,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// What it was told, in order.
+    /// What the observer was told, in order.
     #[derive(Default)]
     struct Told(Mutex<Vec<String>>);
 
@@ -260,7 +264,7 @@ mod tests {
         assert!(timeout(SECOND / 2, call("a", SECOND)).await.is_err());
         assert_eq!(told.take(), ["2 waits for a", "2 waited: Some(GivenUp)"]);
 
-        // The second call stands behind the first, and asks no server.
+        // The second call waits behind the first and asks no server, so the observer is told of it only after a second.
         let first = tokio::spawn(call("a", 10 * SECOND));
         sleep(SECOND / 10).await;
         assert!(!call("a", SECOND / 2).await);

@@ -9,7 +9,7 @@ use crate::base::sync::lock;
 use crate::protocol::Call;
 use crate::store::{Route, Store};
 
-/// Releases that are older than this, when another one is confirmed, have reached the replicas.
+/// A release that is older than this when another one is confirmed has reached the replicas, and is forgotten.
 const RECENT: Duration = Duration::from_secs(5);
 
 /// The most releases that are kept. Each takes about 300 bytes.
@@ -21,7 +21,7 @@ pub(crate) struct RecentReleases {
     recent: Option<Mutex<Recent<Release>>>,
 }
 
-/// A full release.
+/// A release to the count zero.
 pub(crate) struct Release {
     pub(crate) route: Route,
     pub(crate) call: Call,

@@ -61,7 +61,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_time_for_retries_begins_with_the_first_fault() {
         let mut tries = Tries::new(Duration::from_secs(2));
-        sleep(Duration::from_secs(60)).await; // the first try
+        sleep(Duration::from_secs(60)).await; // the first try takes long
         let start = Instant::now();
         let broken = || Fault::new(FaultKind::Broken, Sent::Unknown, "broken");
         while tries.again(broken()).await.is_ok() {}

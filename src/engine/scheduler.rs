@@ -1,9 +1,10 @@
 //! What is due when, and the task that runs it in batches: one for each duty of a client.
 //!
-//! A list has the items in the order of the times at which they are due. On each tick, the task takes off the items that are due before the
-//! next tick, and groups them: one command serves up to a hundred items of a group. What was added since and is due earlier is taken when it
-//! is due, without the others: a short lease must not pull longer ones along each time. Each batch is a future of its own, so a slow answer delays no
-//! other batch.
+//! A list has the items in the order of the times at which they are due. On each tick, the task takes off the items
+//! that are due before the next tick, and groups them: one command serves up to a hundred items of a group. An item
+//! that was added after the tick, and is due before the next one, is taken when it is due, without the others.
+//! Otherwise a short lease would pull longer ones along each time. Each batch is a future of its own, so a slow answer
+//! delays no other batch.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -25,7 +26,7 @@ use crate::base::timer::sleep;
 /// Items for each command.
 const BATCH_SIZE: usize = 100;
 
-/// The same for the clients of this process.
+/// The batch size for the clients of this process. A simulation can set another one.
 fn batch_size() -> usize {
     #[cfg(feature = "__simulation")]
     if let Some(size) = crate::base::process::current().and_then(|process| process.batch_size()) {
@@ -34,13 +35,13 @@ fn batch_size() -> usize {
     BATCH_SIZE
 }
 
-/// When everything is to be run at once, it is spread over this time.
+/// Over how long a rush spreads its batches, so that not all are sent at once.
 const RUSH: Duration = Duration::from_millis(100);
 
 /// The tick of a duty whose items are never taken before they are due.
 pub(crate) const NO_TICK: Duration = Duration::from_secs(3_600);
 
-/// What is done for items, again and again.
+/// What a scheduler does for its items, again and again.
 pub(crate) trait Duty: Send + Sync + 'static {
     type Item: Send + Sync;
     /// What the items of one batch have in common.
@@ -49,12 +50,13 @@ pub(crate) trait Duty: Send + Sync + 'static {
     /// How much too early an item can be taken, to fill a batch.
     fn ahead(&self) -> Duration;
 
-    /// Between two ticks, items that are due within this time are taken together.
+    /// Between two ticks, the task takes items together that are due within this time.
     fn together(&self) -> Duration {
         Duration::from_millis(10)
     }
 
-    /// Begins with an item that was taken off the list, where it had this key. `None`: there is nothing to do for it.
+    /// Begins with an item that was taken off the list, where it had this key. `None`: there is nothing to do for the
+    /// item.
     fn begin(&self, item: &Arc<Self::Item>, key: Key) -> Option<Self::Group>;
 
     /// Does what is due for the items of one group.
@@ -76,7 +78,7 @@ struct List<T> {
     due: BTreeMap<Key, Arc<T>>,
     /// Distinguishes items that are due in the same nanosecond.
     next: NonZeroU64,
-    /// When the task looks at the list next. It rests until the first item comes if there is no such time.
+    /// When the task looks at the list next. `None`: the list is empty, and the task rests until an item comes.
     looks_at: Option<Moment>,
     /// When the next tick is.
     ticks_at: Moment,
@@ -91,7 +93,8 @@ type Batch<D> = (<D as Duty>::Group, Vec<Arc<<D as Duty>::Item>>);
 /// The position of an item in the list.
 pub(crate) type Key = (Moment, NonZeroU64);
 
-/// The state of one item in a scheduler. The item's owner keeps it, under the same mutex as the data that it depends on.
+/// The state of one item in a scheduler. The item keeps its slot under the same mutex as the data from which its time
+/// follows.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
     due: Option<Key>,
@@ -99,7 +102,8 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Begins, if the item still had this key when it was taken off the list. False: the item was moved or removed.
+    /// Begins to run the item, if it is still due with this key. False: the item was moved or removed after the task
+    /// took it off the list.
     pub(crate) fn begin(&mut self, key: Key) -> bool {
         self.is_running = self.due == Some(key);
         if self.is_running {
@@ -143,14 +147,15 @@ impl<T: Send + Sync + 'static> Scheduler<T> {
         task::spawn(run(Arc::clone(&self.0), duty));
     }
 
-    /// Sets when an item is due. `None`: it is not due. Changes nothing while the item is running: at its end, the item is set
-    /// again.
+    /// Sets when an item is due. `None`: it is not due. Changes nothing while the item is running: at its end, the item
+    /// is set again.
     pub(crate) fn set(&self, slot: &mut Slot, due: Option<Moment>, item: impl FnOnce() -> Arc<T>) {
         if !slot.is_to_be_set(due) {
             return;
         }
         if let Some(key) = slot.due.take() {
-            // Bound, so that the item is dropped after the list is unlocked.
+            // The binding lives longer than the mutex guard of this statement, so the item is dropped after the list is
+            // unlocked.
             let _removed = lock(&self.0.list).due.remove(&key);
         }
         slot.due = due.map(|due| self.insert(due, item()));
@@ -186,10 +191,11 @@ impl<T: Send + Sync + 'static> Scheduler<T> {
             list.due.insert(key, item);
         }
         if list.looks_at.is_none() {
-            // The task rests, so the ticks begin anew: with one at once, a hold of a moment would perhaps be renewed.
+            // The list was empty and the task rested, so the next tick comes a whole tick from now. A tick at once
+            // would perhaps renew a hold that lasts only a moment.
             list.ticks_at = clock::now().plus(self.0.tick);
         }
-        // The task perhaps sleeps until a later time.
+        // The task perhaps sleeps until a later time, so an item that is due before wakes it.
         if list.looks_at.is_none_or(|at| due < at) {
             list.looks_at = Some(due);
             self.0.stir.notify_one();
@@ -243,7 +249,7 @@ impl<T: Send + Sync> Shared<T> {
         if is_rushed { std::mem::take(&mut list.due).into_iter().collect() } else { Vec::new() }
     }
 
-    /// Waits until the next look at the list, if nothing stirs the task before. Rests while the list is empty.
+    /// Waits until the task has to look at the list. While the list is empty, waits for ever: `stir` wakes the task.
     async fn next_look(&self) {
         let wait = {
             let (mut list, now) = (lock(&self.list), clock::now());

@@ -40,12 +40,12 @@ pub(crate) struct Engine {
     pub(crate) config: LockConfig,
     pub(crate) store: Arc<Store>,
     pub(crate) wait_queues: Arc<WaitQueues<Offer>>,
-    /// Those who do not wait for a lock, and listen for what its holder announces.
+    /// Futures that listen for what a lock's holder announces, and do not wait for the lock.
     pub(crate) listeners: Arc<Listeners>,
     pub(crate) queue_names: QueueNames,
     pub(crate) reported_totals: ReportedTotals,
     pub(crate) periods: Periods,
-    /// For locks that one owner holds, and for those that several owners can hold.
+    /// The rules for locks that one owner holds, and for locks that several owners can hold together.
     rules: [Rules; 2],
     pub(crate) renewals: Scheduler<Grant>,
     pub(crate) heartbeats: Scheduler<Grant>,
@@ -54,11 +54,11 @@ pub(crate) struct Engine {
     /// Limits the reports of releases that failed.
     pub(crate) failed_releases: Limit,
     pub(crate) under_way: UnderWay<Grant>,
-    /// What the background releases or undoes.
+    /// The grants that the background releases or undoes.
     pub(crate) undoing: UnderWay<Grant>,
-    /// Work on which no lock depends.
+    /// A second background, for work on which no lock depends.
     pub(crate) beside: Background,
-    /// Who is told of holds and waits that last.
+    /// The observer that is told of holds and waits that last.
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) releases: RecentReleases,
     pub(crate) read_grants: ReadGrants,
@@ -120,7 +120,7 @@ impl Engine {
         }))
     }
 
-    /// What is so for all locks that several owners can hold, or for the others.
+    /// Returns the rules for locks that several owners can hold together, or for the others.
     pub(crate) const fn rules(&self, is_shared: bool) -> &Rules {
         &self.rules[is_shared as usize]
     }
@@ -129,13 +129,15 @@ impl Engine {
         self.id.to_string()
     }
 
-    /// Returns a number that is greater than all numbers that it returned before. So many numbers from there on are never returned again.
+    /// Returns a number that is greater than all numbers returned before, and sets `count` numbers aside from it on:
+    /// they are never returned again.
     pub(crate) fn next_number(&self, count: u32) -> u64 {
         self.next_number.fetch_add(count.into(), Ordering::Relaxed)
     }
 
-    /// This client is about to release a hold by force, perhaps its own. From here on, also while the command is under way, nobody shares a
-    /// hold whose attempt was sent before: no reader joins it, and it is not handed over.
+    /// Records that this client is about to release a hold by force, perhaps its own. From here on, even while the
+    /// command is under way, a hold whose attempt was sent before is not shared: no reader joins it, and it is not
+    /// handed over.
     pub(crate) fn forces(&self) {
         self.forced.fetch_add(1, Ordering::AcqRel);
     }
@@ -169,18 +171,18 @@ impl Engine {
         }
     }
 
-    /// The error for what the server of a key refuses for good.
+    /// The error for something that the server of a key does not support.
     pub(crate) fn unsupported(&self, key: &str, problem: String) -> Error {
         let server = self.store.address(self.store.route(key)).to_string();
         Error::UnsupportedServer { version: self.store.version().to_owned(), server, problem }
     }
 
-    /// Refuses work that nothing would finish.
+    /// Fails if the client is shut down, or its runtime is gone: nothing would finish new work.
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.is_closing() { Err(Error::Closed) } else { self.check_runtime() }
     }
 
-    /// Refuses work when the runtime on which the client was made is gone, and with it all tasks of the client.
+    /// Fails if the runtime on which the client was made is gone, and with it all tasks of the client.
     pub(crate) fn check_runtime(&self) -> Result<()> {
         if self.background.is_gone() { Err(Error::RuntimeGone) } else { Ok(()) }
     }
@@ -203,13 +205,15 @@ impl Engine {
         }
     }
 
-    /// `last`: what else is to be done after the releases. No lock depends on it.
+    /// Shuts the client down: ends the acquires, waits for the releases, and ends the tasks. `last`: work on which no
+    /// lock depends, done after the releases.
     pub(crate) async fn shutdown(&self, last: impl Future<Output = ()> + Send) -> Result<()> {
         self.closing.modify(|closing| *closing = true);
-        // Even if `retry_timeout` is zero, there is time for an answer.
+        // Wait at least twice the time limit of a command: even if `retry_timeout` is zero, a server must have time to
+        // answer.
         let limit = self.config.retry_timeout().max(2 * self.config.command_timeout());
-        // Every acquire under way ends with `Closed`, and hands over what it leaves before it counts as ended. An acquire that nobody
-        // polls does not end: what it was possibly granted is undone here.
+        // Wait until every acquire under way has ended with `Closed`: each hands its undo to the background before it
+        // counts as ended. An acquire that nobody polls does not end, so the loop below undoes it.
         let _ = timeout(limit / 2, self.under_way.all_ended()).await;
         let now = clock::now();
         for pending in self.under_way.all() {
@@ -220,13 +224,13 @@ impl Engine {
         self.renewals.close();
         self.heartbeats.close();
         self.confirmations.close();
-        // No lock depends on the rest, so its faults are none of the shutdown.
+        // No lock depends on this work, so its faults do not make the shutdown fail.
         let rest = self.config.command_timeout();
         let _ = join(timeout(rest, last), timeout(rest, self.beside.drain())).await;
         released
     }
 
-    /// Waits until everything is released: as long as the servers answer releases, and this long after the last answer.
+    /// Waits until everything is released. Fails if no release was answered for `limit`.
     async fn all_released(&self, limit: Duration) -> Result<()> {
         let mut drained = pin!(self.background.drain());
         let mut seen = self.background.answers();

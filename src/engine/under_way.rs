@@ -1,5 +1,5 @@
-//! The acquires under way of a client. A shutdown waits until they have ended: only then it knows everything that has to be
-//! undone.
+//! The acquires under way of a client. A shutdown waits until they have ended. Before that, it does not know everything
+//! that has to be undone.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,7 +15,7 @@ pub(crate) struct UnderWay<T> {
 
 struct List<T> {
     pending: Slab<Arc<T>>,
-    /// Somebody waits until the list is empty.
+    /// A shutdown waits until the list is empty.
     is_awaited: bool,
 }
 
@@ -27,10 +27,10 @@ impl<T> Default for UnderWay<T> {
 }
 
 impl<T: Send + Sync> UnderWay<T> {
-    /// Adds what an acquire begins with. Returns the key with which it is removed.
+    /// Adds an acquire that begins. Returns the key with which it is removed.
     ///
-    /// Add first, and then check whether the client is closing. A shutdown first closes, and then looks at the list. So one of
-    /// the two sees the other.
+    /// Add first, and then check whether the client is closing. A shutdown first closes, and then looks at the list. So
+    /// at least one of the two sees the other.
     pub(crate) fn add(&self, pending: Arc<T>) -> usize {
         lock(&self.list).pending.insert(pending)
     }
@@ -41,14 +41,14 @@ impl<T: Send + Sync> UnderWay<T> {
         let removed = list.pending.remove(key);
         let wakes = list.is_awaited && list.pending.is_empty();
         drop(list);
-        drop(removed); // with the list unlocked
+        drop(removed); // with the list unlocked: the drop of a grant locks the map of read grants
         if wakes {
             nothing_is_locked();
             self.all_ended.notify_waiters();
         }
     }
 
-    /// Waits until no acquire is under way.
+    /// Waits until the list is empty.
     pub(crate) async fn all_ended(&self) {
         loop {
             let ended = self.all_ended.notified();

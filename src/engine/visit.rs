@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt::Debug;
 use std::hash::{Hash, Hasher};
 
-/// A step: what happens, in which client, and to whom.
+/// The name of a step: what happens, in which client, and to which actor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Name(pub(crate) &'static str, pub(crate) usize, pub(crate) usize);
 
@@ -21,28 +21,26 @@ pub(crate) trait Model: Clone + Debug + Hash {
     /// All worlds to which one step leads, except that time passes.
     fn steps(&self) -> Vec<Step<Self>>;
 
-    /// Whether a step with this name is none that has to come.
+    /// Whether a step with this name need not come: the world may wait for ever before it.
     fn is_quiet(name: &str) -> bool;
 
-    /// How often time can still pass before a step that has to come.
+    /// How often time can still pass although a step is due that has to come.
     fn delays(&mut self) -> &mut u8;
 
-    /// Time passes.
+    /// Lets one tick of time pass.
     fn passes(&mut self);
 
-    /// Brings worlds together that differ in nothing that matters.
+    /// Gives worlds the same form if they differ in nothing that matters, so that each is visited once.
     fn normalize(&mut self);
 
-    /// Panics if a rule does not hold.
+    /// Checks the rules, and panics if one does not hold.
     fn check(&self, steps: &[Step<Self>]);
 
     /// Whether nothing is left to do.
     fn is_over(&self) -> bool;
 }
 
-// --- visiting ----------------------------------------------------------------------------------------------------------
-
-/// 128 bits, so that two states are mixed up with a chance that can be neglected.
+/// A hash of 128 bits: the chance that two states have the same one is negligible.
 struct Fingerprint(u128);
 
 impl Hasher for Fingerprint {
@@ -85,10 +83,11 @@ fn fingerprint(world: &impl Hash) -> u128 {
     hasher.0
 }
 
-/// Visits all states, and returns their number, and the names of all steps. Panics with the steps that lead to a violation.
+/// Visits all states, and returns their number, and the names of all steps. Panics with the steps that lead to a
+/// violation.
 fn explore<W: Model>(start: W, most: usize) -> (usize, BTreeSet<&'static str>) {
     let mut known = HashMap::from([(fingerprint(&start), 0_u32)]);
-    // For each state, the state before it and the step between them: the way by which it was found first.
+    // For each state, the state from which it was first reached, and the step. `violation` prints this path.
     let mut parents: Vec<(u32, Name)> = vec![(0, Name("", 0, 0))];
     let mut edges: Vec<(u32, u32)> = Vec::new();
     let mut ends: Vec<u32> = Vec::new();
@@ -132,7 +131,7 @@ fn explore<W: Model>(start: W, most: usize) -> (usize, BTreeSet<&'static str>) {
         }
         number += 1;
     }
-    // From every state, an end can be reached.
+    // An end must be reachable from every state. So walk back from the ends, and look for states that were not met.
     let mut back: Vec<Vec<u32>> = vec![Vec::new(); parents.len()];
     for (from, to) in edges {
         back[to as usize].push(from);

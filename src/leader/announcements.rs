@@ -89,7 +89,7 @@ async fn holder(lock: Arc<LockRef>, known: Option<Announcing>) -> Result<Option<
     }
     let (identity, said) = match answer {
         Ok(Some(Announced { identity, said })) => (Some(identity), said),
-        // Who holds the lock does not depend on the right to announcements.
+        // A user without the right to announcements still learns who holds the lock.
         Ok(None) | Err(Error::Permission(_)) => (None, None),
         Err(error) => return Err(error),
     };
@@ -100,7 +100,8 @@ async fn holder(lock: Arc<LockRef>, known: Option<Announcing>) -> Result<Option<
         }
         known => known.and_then(|(holder, _)| holder.identity),
     };
-    // Otherwise the list of all connections tells the identity. It is long, and all who watch would ask for it at the same moment.
+    // With a known identity, the server is not asked for the list of all connections. That list is long, and after an
+    // election all watchers would ask for it at the same moment.
     let mut clients = match (identity.or(identity_before), holding.field.split_once(':')) {
         (Some(identity), Some((client, _))) => Clients::of_one(client, identity),
         _ => Clients::default(),
@@ -154,7 +155,7 @@ impl Drop for Announcer {
         let (lock, owner) = (Arc::clone(&self.lock), std::mem::take(&mut self.owner));
         let engine = Arc::clone(&lock.engine);
         let job = async move {
-            // What is not removed expires with the lease.
+            // If the removal fails, the announcement expires with the lease.
             let call = announcement_remove(&lock.keys.lock, &owner);
             if let Err(fault) = run(&lock.engine, &lock.keys.lock, &call).await {
                 tracing::debug!(lock = &*lock.name, %fault, "an announcement was not removed");
@@ -224,7 +225,7 @@ mod tests {
         let refused = stale_announcer.announce(b"stale").await;
         assert!(matches!(refused, Err(Error::NotHeld(_))), "{refused:?}");
         drop((stale, stale_announcer));
-        sleep(Duration::from_secs(1)).await; // the background has removed what it can
+        sleep(Duration::from_secs(1)).await; // by now the background has run both drops
         let found = announced(second.lock_ref(), &guard.owner_id()).await.unwrap();
         assert_eq!(found.and_then(|found| found.said), Some(b"new".to_vec()));
         assert!(announced(second.lock_ref(), "another owner").await.unwrap().is_none());

@@ -78,12 +78,14 @@ struct Shared {
 impl Shared {
     /// A term has begun.
     fn begins(&self, term: Leadership) {
-        // Dropped after the mutex is unlocked: that can run code of the user.
+        // `_before` is dropped after the mutex is unlocked: dropping a term can run code of the user, which can ask for
+        // the term.
         let _before = self.locked().replace(term);
     }
 
     fn is_leading(&self) -> bool {
-        // The mutex is unlocked before the term is asked: who finds a loss reports it, and then code of the user runs, too.
+        // The mutex is unlocked before the term is asked: `is_over` reports a loss that it finds, and the report can
+        // run code of the user.
         let term = self.locked().clone();
         term.is_some_and(|term| !term.is_over())
     }
@@ -258,11 +260,13 @@ impl Candidate {
     where
         W: Future<Output = T>,
     {
-        // The guard is dropped first: those who listen are told when the lock is free.
+        // Bound in this order, `guard` is dropped before `announcer`: first the lock becomes free, then the removed
+        // announcement wakes the watchers.
         let (announcer, guard) = (Announcer::new(&guard), guard);
         let (name, leadership) = (guard.name(), Leadership::begin(&guard));
         let mut asked = pin!(self.shared.step_down.notified());
-        // From here on a request counts, and none from before the election. Before others learn that this candidate leads: they can ask at once.
+        // `enable` comes before `begins`: others can ask for a step-down as soon as they learn that this candidate
+        // leads. Requests from before the election do not count.
         asked.as_mut().enable();
         self.shared.begins(leadership.clone());
         let ends = leadership.ends_with();
@@ -276,9 +280,11 @@ impl Candidate {
             () = self.keep_announced(announcer.as_ref(), &guard) => unreachable!("it never ends"),
             done = guard.run(work(leadership)) => Ok(done),
         };
-        // The work was dropped with the end of the `select!`. What it started learns the end before the server does.
+        // The `select!` has dropped the work. Dropping `ends` tells the tasks that the work started, before the lock is
+        // released on the server.
         drop(ends);
-        // For a short term, the margin of the hold can be longer than the time by which a leader steps down early.
+        // A loss shortly before the end of the longest term counts as that end: for a short term, the margin of the
+        // hold can be longer than the time by which `time_is_up` comes early.
         let is_up = |most: Duration| began.elapsed() >= most - REST.min(most / 4);
         let done = match done {
             Ok(Err(_)) if self.max_term.is_some_and(is_up) => Err(TIME_IS_UP),
@@ -294,7 +300,8 @@ impl Candidate {
             Ok(Err(_)) => End::Lost,
             Ok(Ok(value)) => End::Done(match guard.unlock().await {
                 Err(error @ Error::NotHeld(_)) => Err(error),
-                // The background continues a release that failed.
+                // If the release failed, the background continues it. The work was protected until its end, so its
+                // value counts.
                 _ => Ok(value),
             }),
             Err(_) => {
@@ -312,7 +319,8 @@ impl Candidate {
                 Ok(()) if self.announcement.is_empty() => break,
                 Ok(()) => {
                     pause = FIRST_PAUSE;
-                    // Half of the time until it would expire.
+                    // The announcement expires with the lease, so it is written again after half of the time that is
+                    // left.
                     FIRST_PAUSE.max(guard.remaining() / 2)
                 }
                 Err(error) if error.is_transient() => {
@@ -320,7 +328,7 @@ impl Candidate {
                     let next = LAST_PAUSE.min(2 * pause);
                     std::mem::replace(&mut pause, next)
                 }
-                // If the hold is gone, the term ends by itself.
+                // The hold is gone, so `guard.run` ends the term.
                 Err(Error::NotHeld(_)) => break,
                 Err(error) => {
                     tracing::info!(%error, "a leader cannot announce itself: others learn late that it leads");

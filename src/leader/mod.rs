@@ -3,8 +3,8 @@
 //! A [`Candidate`] campaigns and runs the work, a [`Leadership`] is what the work knows of its term, and a [`LeaderWatch`] tells others
 //! who leads. A leadership is a [`FencedLock`](crate::FencedLock).
 
-// Beside what is public, this room uses two things: `FencedLock::stand_by`, which is `lock` without reports of long waits, and the scripts of
-// announcements, which tell others who leads.
+// This module uses two things that are not public: `FencedLock::stand_by`, which is `lock` without reports of long
+// waits, and the scripts of announcements, which tell others who leads.
 
 mod announcements;
 mod candidate;

@@ -124,7 +124,7 @@ impl LeaderWatch {
     }
 
     async fn other_leader(&mut self) -> Result<Option<Leader>> {
-        // Perhaps nobody called for a while.
+        // If nobody called for a while, the answer to the last question is out of date. Such a question is dropped.
         self.question = self.question.take().filter(|(asked, _)| asked.elapsed() < PACE);
         let mut is_left = self.question.is_some();
         loop {
@@ -133,7 +133,8 @@ impl LeaderWatch {
                 none => {
                     sleep_until(self.not_before).await;
                     tokio::select! {
-                        // The first call begins to listen, before the server is asked.
+                        // `changed` is polled first, so the first call subscribes before it asks the server. A change
+                        // in between is not missed.
                         biased;
                         () = self.announcements.changed() => {}
                         () = sleep_until(self.next) => {}
@@ -151,14 +152,15 @@ impl LeaderWatch {
             self.question = None;
             let leader = match answer {
                 Ok(leader) => leader,
-                // Perhaps its time was up while nobody polled it.
+                // An earlier call left this question. It perhaps timed out because nobody polled it, so it is asked
+                // again.
                 Err(_) if was_left => {
                     self.next = asked;
                     continue;
                 }
                 Err(error) => {
                     self.not_before = Instant::now() + FASTEST;
-                    // The message was taken already.
+                    // The message that led to this question is consumed, so `next` makes the next call ask again.
                     self.next = self.not_before;
                     return Err(error);
                 }

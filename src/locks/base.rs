@@ -547,7 +547,7 @@ pub(crate) async fn finish<W: Future>(guard: LockGuard, work: W) -> Result<W::Ou
     let done = guard.run(work).await?;
     match guard.unlock().await {
         Err(unprotected @ Error::NotHeld(_)) => Err(unprotected),
-        // The work was protected until its end. If the release failed, it goes on in the background.
+        // The work was protected until its end. If the release failed, the background continues the release.
         Ok(()) | Err(_) => Ok(done),
     }
 }

@@ -267,8 +267,8 @@ impl<T> LockGuard<T> {
             let mut ended = pin!(held.ended());
             let mut work = pin!(work);
             poll_fn(|context| {
-                // The check reads the clock and does not rely on the timer alone: after a pause of this process, the timer and `work`
-                // can be ready together.
+                // The check reads the clock and does not rely on the timer alone: after a pause of this process, the
+                // timer and `work` can be ready together.
                 if held.is_lost() || ended.as_mut().poll(context).is_ready() {
                     return Poll::Ready(Err(Lost { lock: held.lock() }));
                 }
@@ -353,7 +353,7 @@ impl<T> LockGuard<T> {
 
 impl LockGuard<FencingToken> {
     pub(crate) fn fenced(held: HeldLock) -> Self {
-        // An attempt that was granted without a token has failed.
+        // An attempt that is granted without a token fails, so every held fenced lock has a token.
         let token = held.token().expect("BUG: an acquire of a fenced lock ended without a token");
         Self { extra: token.into(), held }
     }

@@ -50,7 +50,7 @@ impl AcquireSpan {
 impl Drop for AcquireSpan {
     fn drop(&mut self) {
         self.metrics.acquired(self.outcome);
-        // A span that nobody wants would look for the field first.
+        // Recording into a disabled span would still look up the field.
         if !self.span.is_disabled() {
             self.span.record("outcome", self.outcome.label());
         }

@@ -15,7 +15,8 @@ pub(crate) const MOST_BYTES: usize = 4_096;
 /// What an owner announces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Announced {
-    /// That of its client, without spaces. So those who watch who leads need not ask for the list of all connections.
+    /// The identity of the owner's client, without spaces. With it, those who watch who leads need not ask for the list
+    /// of all connections.
     pub(crate) identity: String,
     /// `None`: only that it holds the lock.
     pub(crate) said: Option<Vec<u8>>,

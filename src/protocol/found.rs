@@ -22,11 +22,11 @@ pub(crate) struct Found {
     pub(crate) queued: u64,
     /// Connections that wait for a message about the lock.
     pub(crate) listeners: u64,
-    /// Who holds it. `None`: that is asked with [`inspect`](super::inspect).
+    /// Who holds the lock. `None`: unknown, so [`inspect`](super::inspect) has to ask.
     pub(crate) listing: Option<Listing>,
 }
 
-/// As what kind of lock a key is looked at.
+/// The kind of lock as which a key is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FoundKind {
     Exclusive,
@@ -65,7 +65,8 @@ impl Found {
             else {
                 return Err(unexpected());
             };
-            // A name that is no text was changed on its way.
+            // A key that is not UTF-8 arrives with replacement characters, so its name is wrong. Without a listing, the
+            // caller asks for that name and finds no lock.
             let is_known = !owner.is_empty() && !key.contains(char::REPLACEMENT_CHARACTER);
             found.push(Self {
                 key: key.as_str().into(),

@@ -9,7 +9,8 @@ use smallvec::SmallVec;
 
 use super::slot::hashed_part;
 
-/// The end of the key of a writer's intent, and of no lock's key: a grant of a write lock deletes that key.
+/// The end of the key of a writer's intent. No lock may have a name with this end, because a grant of a write lock
+/// deletes such a key.
 const INTENT: &str = "lockkeeper_intent";
 
 /// The queue of a fair lock, up to the colon.
@@ -27,7 +28,7 @@ const SEMAPHORE_CHANNEL: &str = "redisson_sc";
 /// The message of a release.
 pub(crate) const RELEASED: &str = "0";
 
-/// With what the derived keys and channels begin for which the script `list.lua` looks, in its order.
+/// What the derived keys and channels begin with that the script `list.lua` looks for, in the order of its arguments.
 pub(super) const LISTED: [&str; 5] = [QUEUE, COUNTER, CHANNEL, READ_WRITE_CHANNEL, SEMAPHORE_CHANNEL];
 
 /// The keys and channels of one lock, derived once for each handle.
@@ -148,8 +149,9 @@ pub(crate) fn waits_key(name_prefix: &str, client: &str) -> Arc<str> {
     ["lockkeeper_waits:", name_prefix, client].concat().into()
 }
 
-/// The keys of the self-test, in one slot, except if braces in the prefix are no hash tag. They look like those of records, so a user
-/// that may write records may use them. No client has such an id, so nothing creates them.
+/// The keys of the self-test. They are in one slot, unless braces in the prefix are no hash tag. They look like keys of
+/// records, so a user that may write records may also use them. No client has such an id, so no client creates these
+/// keys.
 pub(crate) fn self_test_keys(name_prefix: &str) -> [Arc<str>; 2] {
     ["{lockkeeper:self-test}", "{lockkeeper:self-test}:other"].map(|client| holds_key(name_prefix, client))
 }
@@ -229,7 +231,7 @@ mod tests {
 
         #[test]
         fn a_lock_in_one_slot_has_all_of_its_keys_there(name in "[{}a-c:]{1,9}") {
-            // Different parts can have the same slot by chance.
+            // Two different hash tags can have the same slot by chance, so the tags are compared and not the slots.
             let all_equal = derived(&name).iter().all(|key| hashed_part(key) == hashed_part(&name));
             prop_assert_eq!(is_in_one_slot(&name), all_equal, "{:?}", derived(&name));
         }

@@ -31,10 +31,10 @@ pub(crate) struct Holding {
 /// How long a lease on the server still lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LeaseLeft {
-    /// It has ended. The server keeps the field of a dead reader until a script finds the reader dead.
+    /// The lease has ended. The server keeps the field of a dead reader until a script finds the reader dead.
     Ended,
     For(Duration),
-    /// It has no end, because another program removed the expiry.
+    /// The lease has no end, because another program removed the expiry.
     Endless,
 }
 
@@ -51,7 +51,7 @@ impl Listing {
         listing
     }
 
-    /// What a semaphore with so many permits has in use.
+    /// Returns the holders of a semaphore with this total and these permits in use.
     pub(crate) fn of_permits(total: u32, in_use: Vec<PermitInUse>) -> Self {
         let holding = |(id, left): PermitInUse| Holding {
             field: Arg::Permits(PermitIds::one(id)).to_string(),
@@ -62,7 +62,7 @@ impl Listing {
             grant: 0,
         };
         let mut holders: Vec<_> = in_use.into_iter().map(holding).collect();
-        // Each renewal changes the order of the ends.
+        // Sorted by id: the order of the ends changes with each renewal.
         holders.sort_by(|a, b| a.field.cmp(&b.field));
         Self { holders, permits: Some(total), ..Self::default() }
     }
@@ -82,13 +82,13 @@ impl Listing {
                 self.add_field(field, value, *left, grant.parse().unwrap_or_default());
             }
         }
-        // Only readers hold a lock together.
+        // Only readers can hold a lock together, so a second field is data of another program.
         self.has_other_data |= !self.is_read_write && self.holders.len() > 1;
         let has_more = cursor != "0" && !self.has_other_data;
         if !has_more {
-            // No lock leaves a mode without a holder.
+            // The scripts never leave the field `mode` without a holder, so such a hash is data of another program.
             self.has_other_data |= self.is_read_write && self.holders.is_empty();
-            // A field can be in more than one part.
+            // `HSCAN` can return a field in more than one part.
             self.holders.sort_by(|a, b| a.field.cmp(&b.field));
             self.holders.dedup_by(|a, b| a.field == b.field);
         }

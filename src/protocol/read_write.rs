@@ -20,11 +20,12 @@ use super::traits::{HolderRef, IfHeld, LockType, Protocol, Traits, millis};
 pub(crate) struct Read;
 
 impl Read {
-    /// Renews a hold that lingers, and asks whether somebody waits. `linger`: the next confirmation comes so much later. `makes_gap`: new
-    /// readers are stopped also if nobody is seen to wait.
+    /// Renews a hold that lingers, and asks whether somebody waits. `linger`: the time until the next confirmation.
+    /// `makes_gap`: new readers are stopped even if the server sees nobody wait.
     pub(crate) fn confirm(holder: HolderRef<'_>, linger: Duration, makes_gap: bool) -> Call {
         let HolderRef { keys, owner, grant, config, .. } = holder;
-        // Other clients hear of the stop when they confirm. Until then they keep the lock, and after that a writer has to come.
+        // Other clients keep the lock until their next confirmation, at most 1.25 times `linger` from now. The stop
+        // outlasts this, so that a writer can come.
         let (stop, calm) = (linger * 3 / 2 + WRITER_COMES, linger.max(READERS_COME));
         let (lease, is_gap) = (millis(config.watchdog_lease()), u64::from(makes_gap));
         scripts::read_confirm(
@@ -44,10 +45,11 @@ impl Read {
 #[derive(Debug)]
 pub(crate) struct Write;
 
-/// So long a writer has to come after the last reader has left.
+/// A writer needs at most this time to attempt after the last reader has left.
 const WRITER_COMES: Duration = Duration::from_millis(20);
 
-/// After a stop, readers that it kept waiting come within this time. Until then they are not taken for writers.
+/// After a stop, the readers that it kept waiting attempt within this time. Until then they still listen, so they must
+/// not count as waiting writers.
 const READERS_COME: Duration = Duration::from_millis(20);
 
 /// Redisson appends this to the owner's id in the field of a write hold.

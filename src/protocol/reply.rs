@@ -65,9 +65,9 @@ pub(crate) enum AcquireReply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Granted {
     Alone,
-    /// With this fencing token.
+    /// The grant has this fencing token.
     Token(NonZeroU64),
-    /// Permits of a semaphore: so many are still available, and so many it has.
+    /// Permits of a semaphore were granted: `left` are still available, of `total`.
     Permits {
         left: u32,
         total: u32,
@@ -94,7 +94,7 @@ pub(crate) enum ReleaseReply {
     Gone,
     /// The owner still has holds.
     Lowered,
-    /// The message about it reached so many connections, if this type of lock counts them.
+    /// Released. The message to the waiters reached this many connections, if this type of lock counts them.
     Released { receivers: u32 },
     /// Released, but the server did not allow the message to the waiters.
     ReleasedInSilence,

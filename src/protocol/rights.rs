@@ -12,7 +12,7 @@ const OWNER: &str = "00000000-0000-0000-0000-000000000000:0";
 
 const CHANNEL: &str = "publish subscribe unsubscribe";
 
-/// The same in a cluster whose messages are sharded.
+/// The commands on a channel in a cluster whose messages are sharded.
 const SHARDED_CHANNEL: &str = "spublish ssubscribe sunsubscribe";
 
 /// The channel is among the keys of a script, so the server also checks the user's right to a key with this name.
@@ -136,7 +136,8 @@ mod tests {
         assert_eq!((*commands, *instead), (CHANNEL, SHARDED_CHANNEL));
     }
 
-    /// Without the right to it, `inspect` only does not name the type of a key that is no lock.
+    /// Leaves out the command `TYPE`. Without the right to `TYPE`, `inspect` works, but does not name the type of a key
+    /// that is no lock.
     fn forget_type(run_by_scripts: &mut BTreeMap<String, BTreeSet<String>>) {
         assert!(run_by_scripts.get_mut("lock").is_some_and(|commands| commands.remove("type")));
     }
@@ -164,14 +165,14 @@ mod tests {
         let names =
             [("counter", "lockkeeper_claims"), ("channel", "redisson_lock__channel"), ("lock", "{a}:")];
         let mut run_by_scripts = run(&["rlock/", "claims/", "inspect.lua"]);
-        // As above.
+        // As above: `inspect` looks at the keys of read holds only if the lock is a read-write lock.
         run_by_scripts.remove("hold_key");
         forget_type(&mut run_by_scripts);
         assert_eq!(granted(Claim.rights(&Claim.keys("{a}".into())), &names), run_by_scripts);
 
         let names = [("permits", "{a}:timeout"), ("channel", "redisson_sc"), ("semaphore", "a")];
         let mut run_by_scripts = run(&["semaphore/"]);
-        // A command without a key.
+        // `TIME` has no key, so the loop above counts it as a command about `lock`.
         let time = run_by_scripts.remove("lock").expect("a command");
         run_by_scripts.entry("semaphore".to_owned()).or_default().extend(time);
         assert_eq!(granted(rights(&Semaphore), &names), run_by_scripts);

@@ -150,13 +150,14 @@ impl fmt::Display for Arg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Number(number) => number.fmt(f),
-            // Part by part: nearly every command contains an owner, and `write!` with a format takes half as long again.
+            // Written part by part: nearly every command contains an owner, and `write!` with a format takes half as
+            // long again.
             Self::Owner(client, number) => {
                 f.write_str(client.hyphenated().encode_lower(&mut Uuid::encode_buffer()))?;
                 f.write_str(":")?;
                 number.fmt(f)
             }
-            // As Java shows them.
+            // In hexadecimal digits, as Java shows the ids of permits.
             Self::Permits(permits) => {
                 for (i, id) in permits.each().enumerate() {
                     let comma = if i == 0 { "" } else { ", " };

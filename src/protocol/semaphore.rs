@@ -19,7 +19,7 @@ use crate::base::config::JAVA_CLOCK_SLACK;
 #[derive(Debug)]
 pub(crate) struct Semaphore;
 
-/// So many permits are listed with one command, and those whose leases end together with the last one.
+/// How many permits one command lists. It also lists those whose leases end together with the last one.
 const PART: u64 = 500;
 
 /// The sorted set of the permits in use.
@@ -90,7 +90,7 @@ impl Protocol for Semaphore {
 }
 
 impl Semaphore {
-    /// Asks how many permits are available, and how many there are. `total`: if the key does not exist.
+    /// Asks how many permits are available, and how many there are. `total`: the number if the key does not exist.
     pub(crate) fn state(keys: &LockKeys, total: u32) -> Call {
         scripts::semaphore_state(&keys.lock, in_use(keys), total, slack())
     }
@@ -105,7 +105,7 @@ impl Semaphore {
         scripts::semaphore_resize(&keys.lock, in_use(keys), total, channel(keys))
     }
 
-    /// Deletes the semaphore and its permits. `total`: what those who wait can find.
+    /// Deletes the semaphore and its permits. `total`: the number of permits that the message names to the waiters.
     pub(crate) fn delete(keys: &LockKeys, total: u32) -> Call {
         scripts::semaphore_delete(&keys.lock, in_use(keys), total, channel(keys))
     }

@@ -54,7 +54,8 @@ impl Traits {
 pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
     fn traits(&self) -> Traits;
 
-    /// Acquires the lock for an owner that holds nothing on it. `waits` says what the call does if another owner holds the lock.
+    /// Acquires the lock for an owner that holds nothing on it. `if_held` says what the call does if another owner
+    /// holds the lock.
     fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, if_held: IfHeld) -> Call;
 
     /// Raises the hold to `want`.
@@ -121,7 +122,7 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// The id of a new grant. It has `count` numbers from `number` on, which are never used again.
+    /// Returns the id of a new grant. It covers `count` numbers from `number` on, which are never used again.
     fn id(&self, client: Uuid, number: u64, _count: u32) -> Arg {
         Arg::Owner(client, number)
     }

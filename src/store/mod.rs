@@ -231,7 +231,7 @@ impl Store {
         if let Some(connection) = self.topology.opened(route) {
             return Ok(connection);
         }
-        // Boxed: this is rare, and its size would burden every call.
+        // Boxed: this is rare, and the size of this future would burden every call.
         Box::pin(self.topology.connection(route)).await
     }
 
@@ -284,7 +284,7 @@ impl Store {
     ) -> Result<Reply, Fault> {
         let limit = TimeLimit::from_now(limit);
         match connection.server()?.run(limit, connection, call).await {
-            // Boxed: this is rare, and its size would burden every call.
+            // Boxed: this is rare, and the size of this future would burden every call.
             Err(fault) if fault.redirect.is_some() => {
                 let following = self.topology.follow(fault, Answer::Within(limit), connection, call, hops);
                 Box::pin(following).await.map(|(reply, _)| reply)
@@ -304,7 +304,9 @@ impl Store {
         let mut is_moving = false;
         let hops = &mut |hop: &Connection| is_moving = hop.is_asking;
         let reply = if connection.index().waits() {
-            // In its turn, so that its time limit counts no wait of others. Boxed: this is rare, and its size would burden every call.
+            // This connection runs one script at a time. The release waits for its turn, so that its time limit does
+            // not include the waits of other scripts. Boxed: this is rare, and the size of this future would burden
+            // every call.
             Box::pin(self.run_on_replicas(connection, call, Replication::NONE, hops)).await?.0
         } else {
             self.run_and_follow(self.command_timeout, connection, call, hops).await?
@@ -313,7 +315,8 @@ impl Store {
         if is_moving && self.is_sharded() && matches!(reply, Reply::Int(told) if told >= 0) {
             let tell =
                 async { connection.server()?.ask(cmd("SPUBLISH").arg(&**channel).arg(RELEASED)).await };
-            // The lock is released already, so a fault here is none of the release. A waiter looks again by itself.
+            // The lock is released already, so this fault does not make the release fail. A waiter that is not told
+            // looks again by itself.
             if let Err(fault) = tell.await {
                 tracing::warn!(channel = &**channel, %fault, "waiters were not told of a release in a slot that moves");
             }

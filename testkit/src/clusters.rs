@@ -100,7 +100,8 @@ impl Cluster {
         let count = masters * (1 + replicas_of_each);
         let servers = (0..count).map(|_| node()).collect();
         let mut group = Self { servers, node_timeout, _turn: turn };
-        // The servers read who they are from a file that another run could have left. So they need not be introduced.
+        // Each server reads the whole cluster from a file, as another run could have left it. So the servers need not
+        // be introduced to each other.
         for me in 0..count {
             group.servers[me].write("nodes.conf", &group.nodes(masters, me));
         }
@@ -150,11 +151,12 @@ impl Cluster {
 impl Server {
     /// Starts a server that is a cluster by itself: a master with all slots.
     pub fn cluster_of_one() -> Self {
-        // It must not notice that its master does not exist before it takes its place.
+        // With this long node timeout, the server does not notice that its master does not exist before it takes the
+        // place of the master.
         let mut server = node(LIMIT, &[], None);
         let (id, port, bus) = (id(&server), server.port(), server.bus_port());
-        // A master waits for two seconds after its start, and a replica does not. So it starts as the replica of a master
-        // that does not exist, and takes its place.
+        // A master waits for two seconds after its start, and a replica does not. So it starts as the replica of a
+        // master that does not exist, and takes its place.
         let gone = format!("{:0<40}", "f");
         let shard = shard(&gone);
         let file = format!(
@@ -182,7 +184,7 @@ impl Server {
         self.run::<()>(&["CONFIG", "SET", "cluster-announce-port", &port.to_string()]);
         let announced = format!("127.0.0.1:{port}@");
         let is_known = || self.run::<String>(&["CLUSTER", "NODES"]).contains(&announced);
-        // A server by itself knows no address of its own.
+        // A server that is a cluster by itself knows no address of its own, so its line has only the port.
         let unknown = format!(" :{port}@");
         wait_until("it announces the port", || {
             is_known() || self.run::<String>(&["CLUSTER", "NODES"]).contains(&unknown)
@@ -307,8 +309,8 @@ impl Cluster {
         let master = id_of(&self.servers[from]);
         let is_replica = |known: &Known| known.is_self && known.master == master;
         let is_it = |index: &usize| self.view(*index).is_some_and(|view| view.iter().any(is_replica));
-        // A replica gives up after five seconds, if it could not copy everything, or if too few masters vote for it. If they refuse again
-        // and again, it asks them no more.
+        // A replica gives up a failover after five seconds, if it could not copy everything or too few masters vote for
+        // it. After four tries without success, it takes over without votes.
         let (mut patience, mut tries) = (0, 0);
         wait_until("another server has the slot", || {
             if patience == 0
@@ -371,11 +373,12 @@ impl Cluster {
         let words = ["CLUSTER", "SETSLOT", &slot, "NODE", &id];
         self.servers[to].run::<()>(&words);
         for index in others.chain([from]) {
-            // A master that heard of it, and that this was the last slot of, is a replica by now, and refuses.
+            // A master that already heard of the move of its last slot is a replica by now, and refuses the command.
             let _ = self.servers[index].try_run::<()>(&words);
         }
-        // If the next slot moved while masters disagree, the disagreement could stay, and Redis itself would lose keys. The same if two
-        // masters had one epoch: one of them takes the next, perhaps just before it hears that its slot is another's.
+        // Waits until all masters agree. If the next slot moved before, the disagreement could stay, and Redis itself
+        // would lose keys. The same can happen if two masters have one epoch: one of them takes the next epoch, perhaps
+        // just before it hears that its slot is another's.
         let number = slot.parse().expect("a number");
         wait_until("all masters know", || self.do_all_masters_know(number, to));
     }
@@ -402,7 +405,7 @@ impl Cluster {
 impl Cluster {
     /// Moves these slots from one master to another, and waits until all masters know.
     pub fn move_atomically(&self, slots: &RangeInclusive<u16>, to: usize) {
-        // A move fails for example if the servers take each other for dead.
+        // A move that fails is begun again. It fails, for example, if the servers take each other for dead.
         let mut patience = 0;
         wait_until("the slots have moved", || {
             if patience == 0 && self.owner(*slots.end()) != Some(to) {
@@ -428,7 +431,7 @@ impl Cluster {
     /// From now on, a move to this server stops at its last step, until it is cancelled or the server ends.
     pub fn hold_atomic_moves(&self, to: usize, holds: bool) {
         let valkey = ["DEBUG", "SLOTMIGRATION", "PREVENT-FAILOVER", if holds { "1" } else { "0" }];
-        // There, the step fails each time, and the move begins anew.
+        // On Redis, the last step fails each time while it is held, and the move begins anew.
         let [channel, state] = if holds { ["import-main-channel", "wait-stream-eof"] } else { ["", ""] };
         let redis = ["DEBUG", "ASM-FAILPOINT", channel, state];
         self.servers[to].run::<()>(if *IS_VALKEY { &valkey } else { &redis });
@@ -485,7 +488,7 @@ impl Cluster {
 
 fn node(node_timeout: Duration, args: &[&str], certificates: Option<&Certificates>) -> Server {
     let timeout = node_timeout.as_millis().to_string();
-    // A replica is copied at once, and not after five seconds. Tests stop a move with DEBUG.
+    // With this delay of zero, a replica is copied at once, and not after five seconds. Tests stop a move with DEBUG.
     let usual = ["--cluster-node-timeout", &timeout, "--repl-diskless-sync-delay", "0"];
     let usual = [&usual[..], &["--enable-debug-command", "yes"]].concat();
     Server::of_cluster(&[&usual, args].concat(), certificates)
@@ -540,7 +543,8 @@ mod tests {
         let first = group.master_of(slot);
         group.servers[first].run::<()>(&["SET", "a", "1"]);
         let added = group.add_master();
-        group.move_slot(slot ^ 1, added); // a master without a slot becomes a replica
+        // so that `added` has a slot: a master without one becomes a replica
+        group.move_slot(slot ^ 1, added);
         group.open_slot(slot, added);
         assert!(group.servers[first].try_run::<()>(&["GET", "{a}"]).is_err() && group.errors("ASK") == 1);
         group.close_slot(slot, added);

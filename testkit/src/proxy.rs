@@ -386,7 +386,8 @@ impl Link {
 
     fn next_verdict(&self) -> Verdict {
         let mut verdicts = self.verdicts.lock().unwrap();
-        // A command to subscribe has one reply for each channel, so there can be more replies than commands.
+        // A command that subscribes has one reply for each channel. So there can be more replies than commands, and
+        // those without a verdict pass.
         if verdicts.is_empty() { Verdict::Pass } else { verdicts.remove(0) }
     }
 }

@@ -39,7 +39,7 @@ impl Sentinels {
 
     fn with(down_after: Duration, certificates: Option<&Certificates>) -> Self {
         let turn = TURNS.wait_for();
-        // At once, and not after five seconds.
+        // The master is copied at once, and not after five seconds.
         let at_once = ["--repl-diskless-sync-delay", "0"];
         let server = |args: &[&str]| match certificates {
             Some(certificates) => Server::secured(certificates, true, args),
@@ -53,7 +53,7 @@ impl Sentinels {
             servers[..2].iter().all(|server| info(server, "replication").contains("master_link_status:up"))
         };
         wait_until("the replicas copied the master", is_synchronous);
-        // Only now: a sentinel looks for replicas once in ten seconds.
+        // The sentinels start after the replicas: a sentinel looks for new replicas only once in ten seconds.
         let settings = format!(
             "sentinel monitor {MASTER} 127.0.0.1 {port} 2\n\
              sentinel down-after-milliseconds {MASTER} {}\n\
@@ -92,7 +92,7 @@ impl Sentinels {
     /// Lets the last sentinel make another server the master. Returns when it begins.
     pub fn fail_over(&self) {
         let sentinel = self.sentinels.last().expect("a sentinel");
-        // It refuses while it does not know yet that the replicas are well.
+        // The sentinel refuses while it does not know yet that the replicas are well.
         let begins = || sentinel.try_run::<()>(&["SENTINEL", "FAILOVER", MASTER]).is_ok();
         wait_until("a failover begins", begins);
     }

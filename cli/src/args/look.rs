@@ -9,8 +9,42 @@ use super::duration;
 
 const PATTERN: &str = "Which names: * is any text, ? one byte, [ab] one of these";
 
+const LISTED: &str = "JSON: an array with an object for each lock:
+  name           the name, without the `name_prefix`
+  kind           rlock, fair, fenced, read, write or semaphore. A fair lock for
+                 which nobody waits looks like an rlock
+  holders        an object for each holder, or for each permit in use
+  permits        of a semaphore, how many permits it has. null: it is a lock
+  expires_in_ms  after how many milliseconds the lock ends if nobody renews it.
+                 null: never, because its key has no expiry
+  queued         how many waiters are in the queue of a fair lock
+  listeners      of other types, how many clients have waiters
+
+A holder:
+  owner          its id. Of a permit, the id of the permit
+  client         the id of its client. Of a permit, the first 18 characters of
+                 that id. null: Java acquired the permit
+  holds          how many holds the owner has. Of a permit, 1
+  expires_in_ms  as above, for this holder
+  identity       its process: program@host:pid, or its setting `identity`.
+                 null: not connected, or unknown
+  is_connected   false: its client has no connection, so its process has perhaps
+                 ended. null: unknown
+  held_for_ms    for how long it has held the lock. null: not recorded
+
+identity and is_connected are unknown if Redisson or an older version of
+lockkeeper holds the lock, if the server does not name its connections, or if
+this user may not call CLIENT LIST. held_for_ms is not recorded before the first
+renewal (after a third of the lease), for a hold that nobody renews, for
+Redisson, and for a client with another `name_prefix`.
+
+The number of locks goes to standard error, except with JSON. Names that are not
+UTF-8 are left out. If a lock cannot be read, for example while a cluster moves
+its slot, a line on standard error names it, and the exit code is 69.";
+
 /// Which locks to list.
 #[derive(Args, Debug)]
+#[command(after_long_help = LISTED)]
 pub(crate) struct Ls {
     /// Which names.
     #[arg(default_value = "*", help = PATTERN, value_parser = pattern)]
@@ -22,6 +56,8 @@ pub(crate) struct Ls {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) older: Option<Duration>,
     /// Sorts by name, as at a terminal
+    ///
+    /// Without this, each lock is printed as soon as it is found. With it, all of them must fit into memory
     #[arg(long)]
     pub(crate) sort: bool,
     /// Prints JSON
@@ -37,8 +73,8 @@ pub(crate) struct Top {
     pub(crate) pattern: String,
     /// How often it looks at the server
     ///
-    /// The time between two looks at the locks on the screen, such as 5s. If there are thousands of locks, a look at all of them takes
-    /// longer: the server spends at most a 25th of its time on it
+    /// The time between two looks at the locks on the screen, such as 5s. If there are thousands of locks, a look at
+    /// all of them takes longer: the server spends at most 4 % of its time on it
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = pause)]
     pub(crate) every: Duration,
 }
@@ -49,6 +85,11 @@ pub(crate) struct Why {
     /// The name of the lock. Without it: all locks whose holders wait for other locks
     pub(crate) name: Option<String>,
     /// Prints JSON
+    ///
+    /// An array of objects with `is_deadlock` and `links`. A link has `lock`, `holder` (with the fields that
+    /// `lockkeeper ls --help` lists), `waits_for` and `client_waits`. `waits_for` is null, or an object with `lock`,
+    /// `age_ms` and `at`: the file and the line of the program where the holder waits. `client_waits` is an array of
+    /// such objects: what the holder's client waits for, if it is not known whether the holder waits
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -65,6 +106,10 @@ pub(crate) struct Watch {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = pause)]
     pub(crate) every: Duration,
     /// Prints JSON, one object a line
+    ///
+    /// The fields are `at`, `name`, `change` and `lock`. `change` is present at first, and then held, free, holders,
+    /// holds, permits, expiry or waiters. `lock` has the fields that `lockkeeper ls --help` lists, or is null if the
+    /// lock is free
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -119,9 +164,14 @@ pub(crate) struct Doctor {
     #[arg(long, value_enum)]
     pub(crate) kind: Vec<Examined>,
     /// Reports this check, such as persistence, but does not count it. Can be repeated
+    ///
+    /// The checks connection and scripts cannot be ignored
     #[arg(long, value_name = "CHECK", value_parser = CHECKS, hide_possible_values = true)]
     pub(crate) ignore: Vec<String>,
     /// Prints JSON
+    ///
+    /// An array of objects with `check`, `level` (ok, unknown, warning or error), `server` (or null), `text`, `advice`
+    /// (or null) and `ignored`
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -31,7 +31,7 @@ pub(crate) async fn doctor(connection: &Connection, options: &Doctor) -> Result<
     match settings.clone().client().await {
         Ok(locks) => {
             examine(&locks, &settings, options, &mut report).await?;
-            let _ = locks.shutdown().await; // what it left behind has short leases
+            let _ = locks.shutdown().await; // locks that it could not release have short leases
         }
         Err(error) => report.add(rights::refused(error)?)?,
     }
@@ -60,12 +60,12 @@ async fn examine(
     }
     report.add(others(settings, &examined, names.len()).await?)?;
     let round_trip = round_trip(locks, settings, &name, report).await?;
-    // Both mostly wait.
+    // Both checks mostly wait, so they run at the same time.
     let (messages, clocks) = join(messages(locks, settings, &name, round_trip), times::clocks(locks)).await;
     report.add(messages?)?;
     match clocks {
         Ok(findings) => report.add_all(findings),
-        // Reported as missing facts.
+        // `servers` has already reported that this user may not ask the masters.
         Err(_) if masters == 0 => Ok(()),
         Err(error) => report.add(Finding::unknown("clock", error.to_string(), "run this again")),
     }
@@ -79,7 +79,7 @@ async fn others(settings: &Settings, own: &[rights::Examined], count: usize) -> 
     };
     let names: Vec<String> = (0..count).map(|index| format!("{}-{index}", locks.id())).collect();
     let finding = rights::others(&locks, own, &names).await;
-    let _ = locks.shutdown().await; // it has acquired nothing
+    let _ = locks.shutdown().await; // this client has acquired nothing
     Ok(finding)
 }
 
@@ -133,7 +133,7 @@ async fn messages(
         Err(error) => return rights::refused(error),
     };
     let finding = messages::messages(locks, &waiter, name, round_trip).await;
-    let _ = waiter.shutdown().await; // what it left behind has short leases
+    let _ = waiter.shutdown().await; // locks that it could not release have short leases
     Ok(finding)
 }
 

@@ -65,7 +65,7 @@ impl Examined {
             Err(error @ Error::UnsupportedServer { .. }) => {
                 return Finding::unknown(check, error.to_string(), "use no lock of this type on this server");
             }
-            // Some services do not let a user ask about its rights.
+            // Some services refuse every question of a user about its own rights.
             Err(error @ Error::Permission(_)) => return Finding::error(check, error.to_string(), ADVICE),
             Err(error) => return Finding::unknown(check, error.to_string(), "repair that first"),
         };

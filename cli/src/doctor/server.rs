@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(level(memory_policy, &["maxmemory_policy:noeviction", "maxmemory:1000"]), Ok);
         assert_eq!(level(memory_policy, &["maxmemory_policy:allkeys-lru", "maxmemory:0"]), Warning);
         assert_eq!(level(memory_policy, &["maxmemory_policy:volatile-ttl", "maxmemory:1000"]), Error);
-        // A policy that a newer server has.
+        // A policy that only newer servers have.
         assert_eq!(level(memory_policy, &["maxmemory_policy:allkeys-lrm", "maxmemory:1000"]), Error);
         assert_eq!(level(memory_policy, &["maxmemory:1000"]), Unknown);
     }

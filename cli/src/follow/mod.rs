@@ -53,7 +53,8 @@ async fn follow(locks: &LockClient, options: &Watch) -> Result<ExitCode, Failure
     loop {
         match look_result {
             Ok((mut now, skipped)) => {
-                // Nothing is known of these, so nothing has changed.
+                // The look could not see these locks, so their earlier rows stay. Without them, the locks would seem to
+                // be released.
                 now.extend(
                     skipped.into_iter().filter_map(|name| before.get(&name).cloned().map(|row| (name, row))),
                 );

@@ -17,7 +17,7 @@ const ANSWER: Duration = Duration::from_secs(1);
 pub(super) async fn other_number(locks: &LockClient, run: &Run) -> Option<String> {
     let wanted = run.permits?;
     let semaphore = locks.semaphore(&run.name, wanted);
-    // Without an answer, the acquire says what is wrong.
+    // If the server does not answer, there is no notice: the acquire reports what is wrong.
     let found = timeout(ANSWER, semaphore.total()).await.ok()?.ok()?;
     let (name, permits) = (&run.name, if found == 1 { "permit" } else { "permits" });
     let notice = format!(

@@ -34,7 +34,7 @@ pub(super) fn start(name: &str, hold: &Hold, command: &[OsString]) -> io::Result
 
 /// A further process of this program, in a process group of its own: signals of a terminal do not reach it.
 pub(crate) fn this_program(hidden: &str) -> io::Result<tokio::process::Command> {
-    // The path can lead to another version by now. This one leads to the program that runs.
+    // The path of this program can lead to another version by now. `/proc/self/exe` leads to the version that runs.
     let running = PathBuf::from("/proc/self/exe");
     let path = if running.exists() { running } else { std::env::current_exe()? };
     let mut program = tokio::process::Command::new(path);
@@ -44,14 +44,15 @@ pub(crate) fn this_program(hidden: &str) -> io::Result<tokio::process::Command> 
 
 /// Waits at the gate, and becomes the command. Returns only if that fails.
 pub(crate) fn become_command(parent: i32, gate: i32, command: &[OsString]) -> ExitCode {
-    // Asked first and checked then: a parent that is gone before the first line is noticed by the second one.
+    // `end_with_parent` comes before the check: the check finds a parent that died earlier, and a later death ends this
+    // process.
     end_with_parent();
     if getppid() != Pid::from_raw(parent) {
         return NOT_EXECUTABLE.into();
     }
     match pass(gate) {
         Ok(true) => {}
-        // The front is gone, or the lock was lost before the command could run.
+        // The gate stays closed: the front is gone, or the lock was lost before the command could run.
         Ok(false) => return NOT_EXECUTABLE.into(),
         Err(error) => {
             return Failure { problem: format!("cannot open the gate: {error}"), code: NOT_EXECUTABLE }

@@ -87,8 +87,8 @@ fn result(name: &str, status: Option<ExitStatus>, lost: Option<Loss>) -> Result<
     let code = status.map_or(LOST, code_of);
     let Some(Loss { text, stopped }) = lost else { return Ok(code.into()) };
     let problem = format!("lock `{name}`: {text}. {}", became(status, stopped));
-    // If the command failed by itself, its code says more. Else it was stopped, or reported success although it was not protected
-    // until its end.
+    // If the command failed by itself, its own code says more. Otherwise it was stopped, or it reported success
+    // although the lock did not protect it until its end.
     Err(Failure { problem, code: if !stopped && code != 0 { code } else { LOST } })
 }
 

@@ -36,7 +36,7 @@ impl Inherited {
 
 /// Waits until the gate is open. False: it stays closed. The command does not inherit the gate.
 pub(super) fn pass(number: i32) -> io::Result<bool> {
-    // Opened by its path, because only unsafe code can own a number.
+    // The file is opened by its path, because only unsafe code can make a `File` of a number.
     let mut reader = File::open(format!("/dev/fd/{number}"))?;
     close(number)?;
     Ok(reader.read(&mut [0])? == 1)

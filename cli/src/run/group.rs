@@ -57,7 +57,8 @@ impl Group {
     /// Kills the group until no process of it runs.
     pub(super) async fn end(self) {
         while self.exists() {
-            // The whole group at once: from here on, no process of it starts another one. So the list is read after this.
+            // SIGKILL reaches the whole group at once, and no member starts another process after it. So the members
+            // are listed after the signal.
             self.signal(Signal::SIGKILL);
             if self.has_only_zombies() {
                 return;

@@ -34,7 +34,8 @@ const END: Duration = Duration::from_millis(500);
 
 /// Holds a lock for the front, which sends its orders to stdin and reads the reports from stdout.
 pub(crate) async fn keep() -> ExitCode {
-    // A service manager sends signals to all processes of a service. The lock has to outlive the command.
+    // A service manager sends signals to all processes of a service. The keeper ignores them, because the lock has to
+    // outlive the command.
     let _not_ended_by_signals = Signals::listen();
     let mut keeper = Keeper { orders: Reader::new(stdin()), reports: Writer::new(stdout()) };
     let Some(Order::Acquire { connection, run }) = keeper.orders.next().await else {
@@ -57,7 +58,7 @@ impl Keeper {
         let settings = Settings::read(connection)?;
         let times = Times::of(run, settings.locks().watchdog_lease())?;
         let mut record = run.record.as_deref().map(Record::open).transpose()?;
-        // As an acquire does: until its time is up, and otherwise for `retry_timeout`.
+        // Connecting is retried for as long as an acquire: for `wait`, and without it for `retry_timeout`.
         let settings = settings.with_start_timeout(run.wait)?;
         let start = Moment::now();
         let Some(locks) = self.unless_given_up(settings.connect()).await else { return Ok(()) };
@@ -65,7 +66,7 @@ impl Keeper {
         let mut run = run.clone();
         run.wait = run.wait.map(|wait| start.plus(wait).left());
         let result = self.keep_with(&locks, &run, &times, record.as_mut()).await;
-        // What cannot be released by then has ended with its lease.
+        // A lock that cannot be released within this time has expired with its lease.
         let _ = timeout(times.lease.max(SECOND), locks.shutdown()).await;
         result
     }
@@ -103,7 +104,7 @@ impl Keeper {
             .await?
             && let Some(least) = run.at_least
         {
-            // The front does not wait for this.
+            // The front has its report and does not wait for the end of this sleep.
             sleep(acquired_at.plus(least).left()).await;
         }
         Ok(())
@@ -134,7 +135,8 @@ impl Keeper {
         let (mut wanted, mut when_wanted) = (pin!(guard.wanted()), when_wanted);
         let mut group: Option<Group> = None;
         let mut killed = false;
-        // How long nothing has run. No clock is asked: the time while this process was stopped does not count.
+        // For how long no command has run: the sum of the pauses. A clock would also count the time for which this
+        // process was stopped.
         let mut idle = Duration::ZERO;
         loop {
             let pause = LOOK.min(until.left()).max(MS);
@@ -148,7 +150,8 @@ impl Keeper {
                     }
                     Some(_) => return Ok(self.report(release(guard, killed).await)),
                     None => {
-                        // The front is gone, and cannot stop the command any more. The lock is held until the command is gone.
+                        // The front is gone and cannot stop the command any more. The keeper kills the command, and
+                        // holds the lock until the command is gone.
                         if let Some(group) = group {
                             tokio::select! {
                                 () = group.end() => {}
@@ -175,14 +178,15 @@ impl Keeper {
                 () = sleep(pause) => idle += pause,
             }
             let renewed = times.until(&guard);
-            // Each look is a little off.
+            // Each computed end is a little off, so only a later one by more than 1 ms is a renewal.
             if renewed > until.plus(MS) {
                 until = renewed;
                 self.reports.send(Report::Until(until));
             }
             let Some(group) = group else {
                 if idle >= START.min(times.lease / 3) {
-                    // After this, nobody reads the order that opens the gate.
+                    // After this release the keeper ends. It reads no later order of the front, so the front cannot
+                    // open the gate any more.
                     release(guard, killed).await;
                     return Err(Failure::unavailable(
                         "nothing was run: the lock was granted while `lockkeeper` was stopped, and was released",
@@ -191,14 +195,15 @@ impl Keeper {
                 continue;
             };
             if until.left().is_zero() {
-                // The front has done this by now, unless it was stopped.
+                // The front kills the command before this moment, unless the front itself is stopped.
                 killed |= !group.seems_empty();
                 group.signal(Signal::SIGKILL);
             }
             if !group.seems_empty() {
                 idle = Duration::ZERO;
             } else if idle >= END {
-                // The front is stopped. It hears of the release when it continues.
+                // The front is stopped, so it has not reported the end of the command. It reads this report when it
+                // continues.
                 group.end().await;
                 let released = release(guard, killed).await;
                 self.orders.next().await;

@@ -72,7 +72,8 @@ impl Stop {
         }
         if now >= self.until.minus(self.grace) && !self.was_asked && !self.was_killed {
             self.was_asked = true;
-            // It has been asked to end: a renewal now would not change its mind.
+            // The command has been asked to end, and a renewal cannot take this back. So no renewal moves the end any
+            // more.
             self.is_final = true;
             return Step::Terminate;
         }

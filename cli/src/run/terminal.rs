@@ -26,7 +26,7 @@ pub(super) struct Terminal {
 
 impl Terminal {
     pub(super) fn of(command: Group) -> Self {
-        // Not the standard input: that can be a pipe or a file.
+        // The terminal is opened by its name: the standard input can be a pipe or a file.
         let device = File::open("/dev/tty").ok();
         let suspension = Suspension::new();
         Self { command, device, settings: None, is_wanted: false, suspension, is_asked: false }
@@ -68,7 +68,8 @@ impl Terminal {
     }
 
     fn lend_on_demand(&mut self) {
-        // The command can have asked just before it got the terminal.
+        // The command perhaps stopped just before it got the terminal. Then it has the terminal, and only has to
+        // continue.
         if self.is_lent() || self.lend_now() {
             self.is_wanted = true;
             self.command.signal(Signal::SIGCONT);
@@ -80,7 +81,7 @@ impl Terminal {
         self.is_asked = false;
         if self.is_lent() {
             self.take_back(false);
-            // The terminal has told only the command. Now the rest of the job stops.
+            // The terminal has stopped only the command, which had it. This signal stops the rest of the job.
             let _ = killpg(getpgrp(), Signal::SIGTSTP);
         } else {
             let _ = raise(Signal::SIGTSTP);
@@ -113,7 +114,7 @@ impl Terminal {
     /// Ends the loan. A command that was killed could not restore the settings of the terminal: then this process does.
     pub(super) fn take_back(&self, restores: bool) {
         let Some(device) = self.device.as_ref().filter(|_| self.is_lent()) else { return };
-        // A process in the background that changes the terminal is stopped by this signal, unless the signal is blocked.
+        // A process in the background that changes the terminal is stopped by SIGTTOU, unless this signal is blocked.
         let blocked = SigSet::from(Signal::SIGTTOU);
         if blocked.thread_block().is_ok() {
             let _ = tcsetpgrp(device, getpgrp());

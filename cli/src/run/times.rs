@@ -25,7 +25,8 @@ impl Times {
         let renewed = run.lease.unwrap_or(watchdog_lease);
         let lease = run.max_hold.map_or(renewed, |most| most.min(renewed));
         let grace = run.grace.unwrap_or_else(|| LONGEST_GRACE.min(lease / 4));
-        // Between two renewals, a third of the lease passes.
+        // A renewal comes when two thirds of the lease are left. A grace of nearly this length would begin before the
+        // renewal.
         if grace > lease / 2 {
             let [grace, lease] = [grace, lease].map(humantime::format_duration);
             return Err(Failure::usage(format!(

@@ -92,7 +92,8 @@ impl Watch {
             }
             let (due, now) = (self.stop.next(), Moment::now());
             if due <= now {
-                // If it is late, this process perhaps stood still.
+                // A loop that is this late was perhaps stopped with its process. Then the keeper gets time to report a
+                // renewal before anything is done.
                 let wait = if due.plus(2 * LOOK) <= now { NEXT } else { Duration::ZERO };
                 is_kept = is_kept && self.catch_up(keeper, wait).await;
                 if self.status.is_none() {
@@ -104,7 +105,8 @@ impl Watch {
                 return self.ended(is_gone);
             }
             if self.terminal.look() {
-                // Time has passed, and the keeper has perhaps renewed the lock meanwhile: hear it before anything is due.
+                // This process was suspended, and the keeper has perhaps renewed the lock meanwhile. Its reports are
+                // read before anything is due.
                 is_kept = is_kept && self.catch_up(keeper, NEXT).await;
             }
             match self.stop.step(Moment::now()) {
@@ -112,7 +114,7 @@ impl Watch {
                 Step::Terminate => {
                     self.time_is_up();
                     self.group.signal(Signal::SIGTERM);
-                    // A process that is stopped cannot end.
+                    // A stopped process cannot handle the signal and end, so it is continued.
                     self.group.signal(Signal::SIGCONT);
                 }
                 Step::Kill => {
@@ -130,7 +132,7 @@ impl Watch {
     fn has_ended(&mut self, status: Option<ExitStatus>) {
         if status.is_some() {
             self.status = status;
-            // What it left behind must not work without the lock.
+            // Processes that the command left behind must not work without the lock, so their grace begins now.
             self.stop.soon(Moment::now());
         }
     }
@@ -138,14 +140,14 @@ impl Watch {
     fn pass_on(&self, signal: Signal) {
         self.group.signal(signal);
         if !matches!(signal, Signal::SIGUSR1 | Signal::SIGUSR2) {
-            // A process that is stopped cannot end.
+            // A stopped process cannot handle the signal and end, so it is continued.
             self.group.signal(Signal::SIGCONT);
         }
     }
 
     /// Hears the reports that came while this process was stopped. False: the keeper is gone.
     async fn catch_up(&mut self, keeper: &mut KeeperHandle, wait: Duration) -> bool {
-        // The runtime looks at the pipe.
+        // The runtime needs a turn to read the pipe. Otherwise a `wait` of zero would miss reports that have arrived.
         yield_now().await;
         while let Ok(report) = timeout(wait, keeper.reports.next()).await {
             let is_kept = report.is_some();

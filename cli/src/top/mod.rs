@@ -44,7 +44,7 @@ pub(crate) async fn top(connection: &Connection, options: &Top) -> Result<ExitCo
         return ls(connection, &options).await;
     }
     let locks = Settings::read(connection)?.connect().await?;
-    // What is wrong at the first look ends the command.
+    // An error of the first look ends the command. The screen shows later errors.
     let first = list(&locks, &options.pattern, 0).await.map_err(to_list)?;
     let [mut hangup, mut terminate] = [signal(SignalKind::hangup()), signal(SignalKind::terminate())];
     let (Ok(hangup), Ok(terminate)) = (&mut hangup, &mut terminate) else {
@@ -71,7 +71,8 @@ pub(crate) async fn top(connection: &Connection, options: &Top) -> Result<ExitCo
                     let took = looked.elapsed().min(LONGEST);
                     look_at = Some(looked + options.every.max(took * SHARE));
                 }
-                // A list that takes long is under way.
+                // A list that takes longer than `every` is still running. Meanwhile, only the locks on the screen are
+                // looked at.
                 Event::Tick
                     if look_at.is_some_and(|at| at <= Instant::now()) && began.elapsed() >= options.every =>
                 {
@@ -131,7 +132,7 @@ async fn list_at(locks: &LockClient, pattern: &str, at: Instant) -> Event {
 async fn look(locks: &LockClient, names: Vec<String>) -> Event {
     let look = async |name: String| {
         let info = match locks.inspect(&name).await {
-            // The lock is free: the key has other data by now.
+            // Another program replaced the lock by other data, so the lock is free.
             Err(Error::WrongKind { .. }) => None,
             info => info?,
         };
@@ -142,7 +143,7 @@ async fn look(locks: &LockClient, names: Vec<String>) -> Event {
 }
 
 async fn show(locks: &LockClient, name: String) -> Event {
-    // A chain can need a second look, so both are asked for at once.
+    // A chain can need a second look, so the lock and the chain are asked for at the same time.
     let text = match join(locks.inspect(&name), locks.why(&name)).await {
         (Ok(info), chains) => {
             let chains = explain(&chains.unwrap_or_default());

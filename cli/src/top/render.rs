@@ -135,7 +135,7 @@ fn row(lock: &Lock, now: Duration, widths: [u16; 6], has_colours: bool) -> Row<'
     let colour = match lock.row.remaining_lease.duration() {
         _ if !has_colours => return row,
         None => Color::Red,
-        // It is renewed before a third of the lease is left.
+        // A lock that is renewed never has less than two thirds of its lease. Less than half shows that renewals fail.
         Some(left) if left < lock.longest / 2 => Color::Yellow,
         Some(_) => return row,
     };

@@ -36,7 +36,7 @@ impl Drop for Screen {
 /// The keys that are pressed. `None`: the size of the terminal has changed. They end if the terminal is gone.
 pub(super) fn keys() -> UnboundedReceiver<Option<Key>> {
     let (sender, keys) = unbounded_channel();
-    // It reads until the process ends.
+    // This thread reads until the process ends, and nobody waits for it.
     thread::spawn(move || {
         while let Ok(event) = event::read() {
             let key = match event {

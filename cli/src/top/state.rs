@@ -427,9 +427,9 @@ fn compare(a: &Lock, b: &Lock, column: Column) -> Ordering {
         Column::Name => a.row.name.cmp(&b.row.name),
         Column::Kind => a.row.kind.to_string().cmp(&b.row.kind.to_string()),
         Column::Holder => a.first_owner().cmp(&b.first_owner()),
-        // One that is older than the first look comes last.
+        // A lock that was held before the first look has been held for an unknown time, so it comes last.
         Column::Held => (a.is_older, a.before + b.since).cmp(&(b.is_older, b.before + a.since)),
-        // Without an expiry, it never ends.
+        // A lease without an expiry never ends, so it comes after all others.
         Column::Lease => a.row.remaining_lease.cmp(&b.row.remaining_lease),
         Column::Waiters => a.waiters().cmp(&b.waiters()),
     }
@@ -503,7 +503,7 @@ pub(super) mod tests {
         assert_eq!((names(&state), selected(&state)), ("cb".to_owned(), "c".to_owned()));
         state.fit(1);
         assert_eq!(names(&state), "c");
-        // It is gone: another lock has its place.
+        // The selected lock is gone, so the lock that takes its place is selected.
         state.update(listed(vec![row("a", "3", 1), row("b", "3", 1)]), 2 * SECOND);
         assert_eq!(selected(&state), "b");
         state.update(listed(Vec::new()), 3 * SECOND);

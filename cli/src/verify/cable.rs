@@ -56,7 +56,7 @@ async fn forward(mut client: TcpStream, server: String, mut is_cut: watch::Recei
         () = becomes(&mut is_cut, true) => {}
         _ = &mut passes => return,
     }
-    // The connections are open, and nobody reads them.
+    // While the cable is cut, the connections stay open and nobody reads from them.
     becomes(&mut is_cut, false).await;
 }
 

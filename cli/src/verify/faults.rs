@@ -100,7 +100,7 @@ impl<'a> Workers<'a> {
         let mut next = Instant::now() + pause / 2;
         loop {
             let now = Instant::now();
-            // The calm is too short for the effects of a fault that goes on.
+            // All faults end with their phase: the calm is too short for the effects of a fault that goes on.
             let is_calm = Phase::of(self.began, self.lease) != Phase::Faults;
             for index in 0..self.all.len() {
                 if let Ok(Some(status)) = self.all[index].process.try_wait() {
@@ -190,7 +190,7 @@ impl<'a> Workers<'a> {
         for index in 0..self.all.len() {
             self.relieve(index);
         }
-        // Those that were cut off connect again first, so that they can release.
+        // The workers that were cut off connect again in this time, so that they can release their locks.
         sleep(Duration::from_millis(50)).await;
         self.all.iter_mut().for_each(|worker| drop(worker.lifeline.take()));
         for index in 0..self.all.len() {

@@ -415,7 +415,7 @@ fn sleepers(
         if let Some(entered) = call.entered {
             taken.push(((entered, call.freed(lease)), false));
         }
-        // What it may have acquired is released a moment later.
+        // A call that gave up may have acquired the lock, and its release can be under way for `UNDO`.
         let involved = (call.asked, call.waited_until().max(call.last).saturating_add(UNDO));
         for &(from, to) in disturbed.get(&call.process).into_iter().flatten() {
             if from < involved.1 && to > involved.0 {
@@ -467,7 +467,8 @@ fn free_times(taken: &[(Times, bool)], permits: usize) -> Vec<Times> {
                 since = None;
             }
             None if count < permits => since = Some(at),
-            // A grant among several permits: the waiters were served.
+            // A grant while permits are still free: a waiter was served, so this free time ends and the next one
+            // begins.
             Some(from) if !ends => {
                 free.push((from, at));
                 since = Some(at);

@@ -92,7 +92,7 @@ impl Drop for Folder {
 /// Runs the workers. Returns what all did, in the order of the times.
 async fn run(connection: Connection, options: &Verify) -> Result<Vec<Event>, Failure> {
     let settings = Settings::read(&connection)?.with_short_leases(options.lease)?;
-    // A second client of the worker's settings: it finds out first what a worker would.
+    // This client has the settings of the workers, so it finds out first what a worker would find out.
     let locks = settings.clone().connect().await?;
     let id = locks.id();
     let beginning = format!("lockkeeper-verify:{}:", &id[..8]);
@@ -118,7 +118,7 @@ async fn run(connection: Connection, options: &Verify) -> Result<Vec<Event>, Fai
     };
     let server = server.as_ref().map(|(address, url)| (&**address, *url));
     let mut workers = Workers::start(options.workers, &orders, server, &folder.0, &events).await?;
-    // So many names that each master of a cluster probably has one.
+    // With so many names, each master of a cluster probably has one.
     let probes = if settings.kind == "cluster" { 8 } else { 1 };
     let mut interrupted = signal(SignalKind::interrupt()).map_err(Failure::unavailable)?;
     let mut terminated = signal(SignalKind::terminate()).map_err(Failure::unavailable)?;
@@ -134,7 +134,7 @@ async fn run(connection: Connection, options: &Verify) -> Result<Vec<Event>, Fai
             () = progress(&folder.0) => None,
         }
     };
-    // Without it, a server that never answered would leave no gap.
+    // Without this event, a server that never answered would leave no gap in the history.
     events.lock().unwrap_or_else(PoisonError::into_inner).push(event(What::Ended));
     workers.end().await;
     if let Some(failure) = failure {
@@ -149,12 +149,12 @@ async fn run(connection: Connection, options: &Verify) -> Result<Vec<Event>, Fai
             settings.locks().name_prefix()
         )),
     }
-    let _ = locks.shutdown().await; // it holds nothing
+    let _ = locks.shutdown().await; // this client holds nothing
     let mut events = events.into_inner().unwrap_or_else(PoisonError::into_inner);
     for entry in fs::read_dir(&folder.0).map_err(Failure::output)? {
         events.extend(history::read(&entry.map_err(Failure::output)?.path()).map_err(Failure::output)?);
     }
-    // Stable: events of one process at one time stay in their order.
+    // The sort is stable: events of one process at one time stay in their order.
     events.sort_by_key(|event| event.at);
     if let Some(path) = &options.history {
         history::save(path, &events).map_err(Failure::output)?;

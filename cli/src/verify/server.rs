@@ -77,7 +77,7 @@ pub(super) async fn observe(
                         tell(&format!("{address} is a new master, or was started again"));
                         add(What::FailedOver { server: address.clone() });
                     }
-                    // A master that was known stays known: it can come back.
+                    // A known master stays known. If it comes back, it is not counted as a new one.
                     known.get_or_insert_default().extend(found);
                 }
                 Err(Error::Permission(_)) => {

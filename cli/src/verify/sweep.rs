@@ -25,7 +25,7 @@ pub(super) async fn sweep(
 ) -> Result<Vec<String>, String> {
     let limit = lease * 4 + SLACK;
     let until = Instant::now() + limit;
-    // The next owner removes dead waiters from the queue, and dead readers.
+    // Each lock is acquired once more, because the next owner removes dead waiters from the queue, and dead readers.
     let all = kinds
         .iter()
         .flat_map(|kind| (0..LOCKS).map(|number| (*kind, format!("{beginning}{}", name_of(*kind, number)))));

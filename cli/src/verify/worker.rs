@@ -65,7 +65,7 @@ async fn try_to_work() -> Result<(), Failure> {
         _ = tasks => {}
         () = worker.tick() => {}
     }
-    // The calls that were under way were dropped: they gave up.
+    // The `select!` has dropped the calls that were running, so they have given up.
     let _ = worker.locks.shutdown().await;
     worker.write(now(), What::Ended);
     Ok(())
@@ -101,7 +101,7 @@ impl Plan {
         };
         let options = options.build().map_err(Failure::unavailable)?;
         let cancelled_after = (fastrand::u32(0..100) < 5).then(|| ms(1..=100));
-        // Most calls do not wait for the end of a lease, or no task would be left for the locks that are free.
+        // Most calls do not wait for the end of a lease. Otherwise no task would be left for the locks that are free.
         let waits_for_long = phase == Phase::Patient || fastrand::u32(0..100) < 7;
         let wait = if waits_for_long { lease * fastrand::u32(1..=4) } else { lease / 10 };
         Ok(Self { wait, cancelled_after, options, steps, step })

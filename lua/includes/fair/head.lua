@@ -22,7 +22,7 @@ local function head(queue, scores, records, tickets, now, java_wait_ms)
       else
         local till = tonumber(redis.call('zscore', scores, first))
         if not till then
-          -- Java would keep a waiter without a score for ever.
+          -- Java would keep a waiter without a score for ever, so this waiter gets a score.
           till = now + java_wait_ms
           redis.call('zadd', scores, till, first)
         end

@@ -1,6 +1,6 @@
--- Returns how many permits of a semaphore are available. nil: there is no semaphore. false: the key holds other text. So is a number that
--- INCRBY refuses, such as 007, or that is no number of permits of any client. The number is negative after the total was made smaller than
--- the permits in use.
+-- Returns how many permits of a semaphore are available. The number is negative after the total was made smaller than
+-- the permits in use. nil: there is no semaphore. false: the key holds other text, or a number that INCRBY refuses,
+-- such as 007, or one that is no number of permits of any client.
 local function available_of(semaphore)
   local text = redis.call('get', semaphore)
   if not text then

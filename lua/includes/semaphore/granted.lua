@@ -1,8 +1,9 @@
--- Returns the reply of an acquire that has added so many permits.
+-- Returns the reply of an acquire that has added this many permits.
 local function granted(semaphore, permits, available, added)
   local in_use = redis.call('zcard', permits)
   if in_use == added then
-    -- Somebody can have given the semaphore an expiry. pcall: the permits are acquired already.
+    -- These permits are a new set. If another program gave the semaphore an expiry, the set gets the same one. pcall:
+    -- the permits are acquired already, so a refused command must not make the script fail.
     local left_ms = redis.pcall('pttl', semaphore)
     if type(left_ms) == 'number' and left_ms > 0 then
       redis.pcall('pexpire', permits, left_ms)

@@ -70,7 +70,7 @@ pub(super) fn random(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
         _ => return Err(SYNTAX.to_owned()),
     };
     let len = keyspace.find::<Hash>(&words[1])?.map_or(0, |hash| hash.len());
-    // In any order, as Redis does.
+    // The fields come in any order, as in Redis.
     let mut chosen: Vec<usize> = (0..len).collect();
     if count < len {
         keyspace.random().shuffle(&mut chosen);

@@ -29,7 +29,7 @@ pub(super) fn count(word: &[u8]) -> Result<usize, String> {
 pub(super) fn float(word: &[u8]) -> Result<f64, String> {
     let text = std::str::from_utf8(word).unwrap_or_default();
     let mantissa = text.split(['e', 'E']).next().unwrap_or_default();
-    // `1e400` is parsed as infinity and `1e-400` as zero.
+    // Rust reads `1e400` as infinity and `1e-400` as zero. Redis refuses both.
     let is_in_range =
         |number: f64| number.is_finite() && number != 0.0 || !mantissa.contains(|c| ('1'..='9').contains(&c));
     let number = text.parse().ok().filter(|number: &f64| !number.is_nan() && is_in_range(*number));

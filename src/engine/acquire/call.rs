@@ -1,5 +1,5 @@
-//! What a call decides, over one or several members: what a round of attempts means, what is given back, and what comes next. Pure: no I/O and
-//! no clock.
+//! What a call decides, over one or several members: what a round of attempts means, what is given back, and what comes
+//! next. Pure: no I/O and no clock.
 
 use std::time::Duration;
 
@@ -9,33 +9,35 @@ use crate::engine::hold::lease::quorum_deadline;
 use crate::engine::members::{PerMember, is_decided};
 use crate::protocol::IfHeld;
 
-/// If this many rounds in a row released something, a lock that needs all members pauses after each further such round.
+/// A call for a lock that needs all members pauses after a round that released members, once more than this many such
+/// rounds came in a row.
 const ROUNDS_BEFORE_PAUSE: u32 = 3;
 
-/// How long a writer lets new readers in. Readers that are there leave within a few milliseconds, if their sections are short, and then
-/// nobody had to be stopped. If their sections are long, the writer waits for them anyway, and this time does not matter.
+/// How long a waiting writer lets new readers in. Readers with short sections leave within a few milliseconds, and then
+/// the writer need not stop anybody. If the sections are long, the writer waits for them in any case, and this time
+/// does not matter.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// The rounds of a call.
+/// The state of a call over its rounds of attempts.
 pub(crate) struct Call {
-    /// So many members have to be granted.
+    /// How many members the call must acquire.
     quorum: usize,
     members: PerMember<OfMember>,
-    /// Rounds in a row that were granted some members, and released them.
+    /// How many rounds in a row acquired some members, too few, and released them.
     given_back: u32,
     /// The member that gave no answer in the last round.
     silent: Option<usize>,
     intent: WriterIntent,
 }
 
-/// What the last round was told of a member.
+/// What the last round learned about one member.
 #[derive(Clone, Copy, Default)]
 struct OfMember {
     /// The deadline of the lease that was granted.
     granted_until: Option<Moment>,
-    /// More permits of the semaphore were available.
+    /// More permits of the semaphore were available after the grant.
     leaves_permits: bool,
-    /// It was granted, and too few replicas have the hold: too little to rely on.
+    /// The server granted the hold, but too few replicas have it, so the call does not rely on it.
     is_unreplicated: bool,
 }
 
@@ -48,41 +50,41 @@ pub(crate) enum Answer {
     },
     /// The hold that the call wanted to re-enter is gone.
     Gone,
-    /// Another owner holds it. Its lease lasts at most for this time, if the time is known.
+    /// Another owner holds the member. Its lease lasts at most this long, if the time is known.
     Held(Option<Duration>),
     Failed(Fault),
 }
 
-/// What is asked about a member that a failed round did not use.
+/// What the call has of a member after a failed round.
 #[derive(Clone, Copy)]
 pub(crate) enum Has {
-    /// Its owner holds it already.
+    /// The owner of the call already holds the member: the attempt was a re-entry.
     Hold,
-    /// The server possibly has something of the call.
+    /// The server possibly has a hold, a place or an intent of the call.
     Trace,
     Nothing,
 }
 
-/// A member with which a call begins anew.
+/// A member that the call attempts next with a new owner id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Anew {
     pub(crate) member: usize,
-    /// It was granted, and has to be released.
+    /// The round acquired the member, so the call has to release it.
     pub(crate) is_given_back: bool,
 }
 
 /// What follows from a round.
 pub(crate) struct Judged {
-    /// `None`: a hold that the call wanted to re-enter is gone, so it begins anew.
+    /// `None`: the hold that the call wanted to re-enter is gone, so the call makes another round with a new id.
     pub(crate) round: Option<Round>,
-    /// The members with which the call begins anew, with another id.
+    /// The members that the call attempts next with a new owner id.
     pub(crate) anew: PerMember<Anew>,
-    /// Other owners perhaps do the same: the call pauses, for longer each time.
+    /// Several owners perhaps acquired some members each. The call pauses, for longer each time.
     pub(crate) is_split: bool,
 }
 
 impl Call {
-    /// `stops_readers`: a waiting writer keeps new readers out.
+    /// Begins a call. `stops_readers`: the lock is one whose waiting writer stops new readers.
     pub(crate) fn new(members: usize, quorum: usize, stops_readers: bool) -> Self {
         Self {
             quorum,
@@ -97,7 +99,7 @@ impl Call {
         self.quorum == self.members.len()
     }
 
-    /// Until when the last round was granted a member.
+    /// Returns the deadline of a member, if the last round acquired it.
     pub(crate) fn granted_until(&self, member: usize) -> Option<Moment> {
         self.members[member].granted_until
     }
@@ -107,41 +109,43 @@ impl Call {
         self.members[member].leaves_permits
     }
 
-    /// Another owner of this client gave its hold, which has this deadline.
+    /// Records that another owner of this client handed its hold over, which has this deadline.
     pub(crate) fn is_given(&mut self, until: Moment) {
         self.members[0] = OfMember { granted_until: Some(until), ..OfMember::default() };
     }
 
-    /// What the next round does if another owner holds the lock.
+    /// Returns what the next round asks the server to do if another owner holds the lock.
     pub(crate) fn if_held(&mut self, now: impl FnOnce() -> Moment) -> IfHeld {
         self.intent.if_held(now)
     }
 
-    /// How long a writer still lets new readers in. `None`: the time of the next attempt does not depend on that.
+    /// Returns how long a waiting writer still lets new readers in. `None`: the call need not attempt at the end of
+    /// this time.
     pub(crate) fn patience_left(&self, now: impl FnOnce() -> Moment) -> Option<Duration> {
         self.intent.left(now)
     }
 
-    /// Whether the server was perhaps told to stop new readers.
+    /// Whether an attempt of this call perhaps told the server to stop new readers.
     pub(crate) const fn is_shown(&self) -> bool {
         self.intent.is_shown
     }
 
-    /// The order in which a lock that needs all members attempts them. It is the same for all clients, so the owner that is granted the
-    /// first member continues with the next. But a member that gave no answer is attempted first, so that nobody holds the others while
-    /// that member is silent.
+    /// Returns the order in which a lock that needs all members attempts them. The order is the same for all clients,
+    /// so the owner that acquires the first member continues with the next. But a member that gave no answer is
+    /// attempted first, so that nobody holds the others while that member is silent.
     pub(crate) fn order(&mut self) -> impl Iterator<Item = usize> + use<> {
         let silent = self.silent.take();
         silent.into_iter().chain((0..self.members.len()).filter(move |&member| Some(member) != silent))
     }
 
-    /// Whether these answers of a lock that attempts its members together are enough.
+    /// Whether these answers decide a round that attempts all members together.
     pub(crate) fn is_enough<'a>(&self, answers: impl Iterator<Item = &'a Answer>) -> bool {
         let (mut granted, mut others) = (0, 0);
         for answer in answers {
             match answer {
                 Answer::Granted { .. } => granted += 1,
-                // Perhaps the answers of the other servers are enough.
+                // A fault decides nothing: the round waits for the other members, whose answers can still make a
+                // quorum.
                 Answer::Failed(fault) if fault.kind != FaultKind::WrongType => {}
                 _ => others += 1,
             }
@@ -149,7 +153,8 @@ impl Call {
         is_decided(granted, others, self.quorum, self.members.len())
     }
 
-    /// Whether the only member was granted, as mostly. Otherwise [`judge`](Self::judge) has to decide, and nothing has changed.
+    /// Handles the usual case: the lock has one member, and the server granted it. False: nothing has changed, and
+    /// [`judge`](Self::judge) has to decide.
     pub(crate) fn is_granted_alone(&mut self, answer: &Answer, now: Moment) -> bool {
         match (&mut self.members[..], answer) {
             ([only], &Answer::Granted { until, leaves_permits }) if until > now => {
@@ -160,7 +165,8 @@ impl Call {
         }
     }
 
-    /// Decides what the answers of a round mean. `waits_for`: the member for which the call waits. `has`: what there is of a member.
+    /// Decides what the answers of a round mean. `waits_for`: the member in whose queue the call waits. `has`: says
+    /// what the call has of a member.
     pub(crate) fn judge(
         &mut self,
         answers: impl IntoIterator<Item = (usize, Answer)>,
@@ -172,12 +178,13 @@ impl Call {
         let mut failed: Option<(usize, Fault)> = None;
         let mut faults = 0;
         let mut anew = PerMember::new();
-        // A call that waits for one member continues to wait for that member, as long as that member refuses.
+        // Of several members that refuse, or that fail, the first counts. But if the call already waits for one of
+        // them, that member counts, so that the call keeps its place in the queue.
         let replaces = |known: Option<usize>, member| known.is_none() || waits_for == Some(member);
         for (member, answer) in answers {
             let of_member = &mut self.members[member];
             if matches!(answer, Answer::Gone | Answer::Held(_)) {
-                of_member.granted_until = None; // what an earlier round was granted is gone, too
+                of_member.granted_until = None; // a hold of an earlier round is gone, too
             }
             match answer {
                 Answer::Granted { until, leaves_permits } => {
@@ -208,11 +215,13 @@ impl Call {
         }
         let anew = self.gives_back(refused.map(|(member, _)| member), has);
         self.given_back = if anew.iter().any(|anew| anew.is_given_back) { self.given_back + 1 } else { 0 };
-        // A lock that needs all members pauses only after several such rounds: the order of the members prevents a split if all clients
-        // use the same order.
+        // If a lock needs all members, every client attempts them in the same order, so two calls seldom split the
+        // members. Such a call pauses only after several rounds that released something. With a majority, it pauses
+        // after the first.
         let is_split = self.given_back > if self.needs_all() { ROUNDS_BEFORE_PAUSE } else { 0 };
         self.silent = failed.as_ref().map(|(member, _)| *member);
-        // With so many faults there is no quorum, even if the member that refused becomes free.
+        // So many members failed that the others are no quorum. To wait for the member that refused would not help, so
+        // the round fails.
         let is_hopeless = self.members.len() - faults < self.quorum;
         let round = match (refused, failed) {
             (Some((member, left)), None) => Round::Refused { member, left },
@@ -227,15 +236,17 @@ impl Call {
         Judged { round: Some(round), anew, is_split }
     }
 
-    /// Gives back the members that were granted in a failed round. So while the owner waits for one member, it keeps nothing except its place
-    /// in that member's queue. The next attempt uses new ids, because a late copy of these releases can still run. If no member
-    /// refused, a member that gave no answer is attempted again with the same id.
+    /// Returns the members that the call attempts next with a new id, and says which of them a failed round acquired:
+    /// the call releases those. So while the owner waits for one member, it keeps nothing except its place in that
+    /// member's queue. New ids are needed, because a late copy of these releases can still run. If no member refused, a
+    /// member that gave no answer is attempted again with the same id.
     ///
     /// A member that was re-entered stays held: with a new id, this owner would wait for itself.
     fn gives_back(&mut self, waits_for: Option<usize>, has: impl Fn(usize) -> Has) -> PerMember<Anew> {
         let mut anew = PerMember::new();
         for (member, OfMember { granted_until, is_unreplicated, .. }) in self.members.iter_mut().enumerate() {
-            // A hold that too few replicas have is released, too. Then the next attempt writes again: `WAIT` waits only for writes.
+            // The call also releases a hold that too few replicas have, and attempts with a new id. An attempt that
+            // finds its own hold can write nothing, and `WAIT` confirms only writes.
             let was_granted = granted_until.take().is_some() || std::mem::take(is_unreplicated);
             let is_other = waits_for.is_some_and(|waits_for| waits_for != member);
             let begins_anew = match () {
@@ -254,33 +265,35 @@ impl Call {
 /// How far a writer is from stopping new readers. A lock of several members stops none.
 #[derive(Clone, Copy, Default)]
 struct WriterIntent {
-    /// It stops readers at all.
+    /// The lock is one whose waiting writer stops readers.
     stops_readers: bool,
-    /// When its patience began: with the first refusal, and again with each wake-up after it told the server. So the readers that a
-    /// release wakes enter together, although other writers still wait. `None`: it was not refused, it never stops readers, or it told
-    /// the server and was not woken since.
+    /// When the writer's `PATIENCE` began: with the first refusal, and after an attempt that told the server, with the
+    /// refusal that follows the next wake-up. So readers that a release wakes can acquire together, although writers
+    /// still wait. `None`: the writer was not refused, never stops readers, or has told the server and was not woken
+    /// since.
     since: Option<Moment>,
-    /// The server was perhaps told to stop new readers.
+    /// An attempt of this call perhaps told the server to stop new readers.
     is_shown: bool,
-    /// The last attempt told the server.
+    /// The last attempt told the server to stop new readers.
     tells: bool,
 }
 
 impl WriterIntent {
-    /// An attempt was refused.
+    /// Records that an attempt was refused.
     fn refused(&mut self, at: Moment) {
         if self.stops_readers && !self.tells {
             self.since.get_or_insert(at);
         }
     }
 
-    /// How long it still lets new readers in. `None`: the time of the next attempt does not depend on that.
+    /// Returns how long the writer still lets new readers in. `None`: the call need not attempt at the end of this
+    /// time.
     fn left(self, now: impl FnOnce() -> Moment) -> Option<Duration> {
-        let since = self.since?; // as mostly: so nobody reads the clock
+        let since = self.since?; // usually `None`, and then the clock is not read
         Some(PATIENCE.saturating_sub(now().since(since)))
     }
 
-    /// What the next attempt of a call that waits does if another owner holds the lock.
+    /// Returns what the next attempt asks the server to do if another owner holds the lock.
     fn if_held(&mut self, now: impl FnOnce() -> Moment) -> IfHeld {
         self.tells = self.left(now).is_some_and(|left| left.is_zero());
         if self.tells {
@@ -310,22 +323,23 @@ pub(crate) enum Round {
     Failed { member: usize, fault: Fault },
 }
 
-/// What a call does if another owner has the lock.
+/// What a call does if another owner holds the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallKind {
-    /// It does not wait.
+    /// The call does not wait.
     Try,
-    /// It has the lock already, so it stands in no queue.
+    /// The owner already holds the lock, so the call waits in no queue.
     ReEntry,
     Wait,
 }
 
-/// What a call waits for.
+/// Where a call waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting {
-    /// The member in whose queue it stands.
+    /// The member in whose queue the call stands.
     pub(crate) member: usize,
-    /// A release of that member wakes it there. Not if its place in a queue on the server has another channel by now.
+    /// A release of this member wakes the call in its queue. False if the call's place in a server queue has moved to
+    /// another channel.
     pub(crate) is_woken: bool,
 }
 
@@ -333,14 +347,14 @@ pub(crate) struct Waiting {
 pub(crate) enum Next {
     /// The call has the lock.
     Done,
-    /// Another owner has the lock, and the call does not wait.
+    /// Another owner holds the lock, and the call does not wait.
     Busy,
     Fail(Fault),
-    /// It pauses, and makes another round.
+    /// The call pauses, and makes another round.
     Retry(Fault),
-    /// It waits where it stands.
+    /// The call waits on in its queue.
     Stay(Reason),
-    /// It leaves its queue, if it stands in one, and joins that of this member.
+    /// The call leaves its queue, if it stands in one, and joins the queue of this member.
     MoveTo(usize, Reason),
 }
 
@@ -352,7 +366,7 @@ pub(crate) enum Reason {
     Fault(Fault),
 }
 
-/// Decides by a round. `waiting`: `None` for a call that stands in no queue.
+/// Decides what a call does after a round. `waiting`: `None` for a call that stands in no queue.
 pub(crate) fn next(round: Round, waiting: Option<Waiting>, kind: CallKind) -> Next {
     match (round, waiting) {
         (Round::Granted, _) => Next::Done,
@@ -360,14 +374,16 @@ pub(crate) fn next(round: Round, waiting: Option<Waiting>, kind: CallKind) -> Ne
         (Round::Refused { member, left }, Some(waiting)) if waiting.member == member && waiting.is_woken => {
             Next::Stay(Reason::Held(left))
         }
-        // It does not wait for this member yet.
+        // The call stands in no queue, in that of another member, or in one that no release wakes any more. So it joins
+        // the queue of this member.
         (Round::Refused { member, left }, _) => Next::MoveTo(member, Reason::Held(left)),
         (Round::Failed { fault, .. }, None) if kind != CallKind::Wait => Next::Retry(fault),
         (Round::Failed { fault, .. }, _) if !fault.is_transient() => Next::Fail(fault),
         (Round::Failed { member, fault }, Some(waiting)) if waiting.member == member => {
             Next::Stay(Reason::Fault(fault))
         }
-        // The waiters of another queue must neither be delayed by the server of this member, nor report its fault as theirs.
+        // The call leaves the queue of any other member. If it reported this fault there, the waiters for that member
+        // would pause, and fail, because of a server that they do not need.
         (Round::Failed { member, fault }, _) => Next::MoveTo(member, Reason::Fault(fault)),
     }
 }
@@ -415,7 +431,7 @@ mod tests {
             (Round::Granted, stands, Wait, "done"),
             (Round::Granted, None, Try, "done"),
             (refused(0), None, Try, "busy"),
-            (refused(0), None, ReEntry, "move to 0: held"), // its hold is gone
+            (refused(0), None, ReEntry, "move to 0: held"), // the hold to re-enter is gone
             (refused(0), None, Wait, "move to 0: held"),
             (refused(0), stands, Wait, "stay: held"),
             (refused(0), deaf, Wait, "move to 0: held"),
@@ -423,7 +439,7 @@ mod tests {
             (failed(0, Broken), None, Try, "retry"),
             (failed(0, Broken), None, ReEntry, "retry"),
             (failed(0, Broken), None, Wait, "move to 0: a fault"),
-            (failed(0, Permission), None, Try, "retry"), // which ends the call at once
+            (failed(0, Permission), None, Try, "retry"), // `Tries::again` ends the call at once
             (failed(0, Permission), None, Wait, "fail"),
             (failed(0, Broken), stands, Wait, "stay: a fault"),
             (failed(1, Broken), stands, Wait, "move to 1: a fault"),
@@ -437,14 +453,14 @@ mod tests {
 
     const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
 
-    /// The answers that one member can give. `None`: it was not asked.
+    /// The answers that one member can give. `None`: the call did not ask the member.
     fn answers() -> [Option<Answer>; 7] {
         let until = NOW.plus(Duration::from_secs(10));
         let fault = |kind| Some(Answer::Failed(Fault::new(kind, Sent::Unknown, "a fault")));
         [
             None,
             Some(Answer::Granted { until, leaves_permits: false }),
-            Some(Answer::Granted { until: NOW, leaves_permits: false }), // its lease has ended already
+            Some(Answer::Granted { until: NOW, leaves_permits: false }), // the lease has ended already
             Some(Answer::Gone),
             Some(Answer::Held(LEFT)),
             fault(FaultKind::Broken),
@@ -551,7 +567,8 @@ mod tests {
         }
     }
 
-    /// The call begins anew after a round that was granted a member, and then that member is gone, or another owner has it.
+    /// The call begins anew after a round that was granted a member, and then that member is gone, or another owner has
+    /// it.
     #[test]
     fn what_an_earlier_round_was_granted_does_not_count_after_another_answer() {
         let granted = || Answer::Granted { until: NOW.plus(Duration::from_secs(10)), leaves_permits: false };
@@ -604,7 +621,8 @@ mod tests {
         assert_eq!(writer.if_held(|| later), IfHeld::BlockReaders);
         refused(&mut writer, later);
         assert_eq!((writer.is_shown(), writer.patience_left(|| later)), (true, None));
-        // It was woken: the readers that the release woke enter with it.
+        // A release woke the writer. For another `PATIENCE`, it does not block readers anew, so the readers that the
+        // same release woke can acquire.
         assert_eq!(writer.if_held(|| later), IfHeld::KeepBlocking);
         refused(&mut writer, later);
         assert_eq!(writer.if_held(|| later.plus(PATIENCE)), IfHeld::BlockReaders);

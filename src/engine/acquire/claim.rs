@@ -1,4 +1,4 @@
-//! Claiming: acquire the first free one of several locks. It does not wait.
+//! Claiming: acquires the first free one of several locks. A claim does not wait.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,10 +18,11 @@ use crate::engine::hold::Hold;
 use crate::engine::retry::Tries;
 use crate::protocol::ClaimReply;
 
-/// So many names can be in one call: the server does nothing else while it looks at them.
+/// The most names in one call: the server runs no other command while the script looks at them.
 const MOST_NAMES: usize = 100;
 
-/// Acquires the first lock of the group that is free, in the order of these names. `None`: other owners hold all of them.
+/// Acquires the first lock of the group that is free, in the order of these names. `None`: other owners hold all of
+/// them.
 ///
 /// Each call is a new owner. Whatever it does not return is undone when the pending holds are dropped.
 pub(crate) async fn claim(group: &Handle, names: &[String], caller: Caller) -> Result<Option<HeldLock>> {
@@ -31,7 +32,8 @@ pub(crate) async fn claim(group: &Handle, names: &[String], caller: Caller) -> R
     let locks = names.iter().map(|name| Arc::new(of_group.in_group(name))).collect::<Vec<_>>();
     locks.iter().try_for_each(|lock| lock.check_name())?;
     let mut pending = PendingHold::claim(locks, caller);
-    // After the holds are pending: from there on, the claim counts as under way.
+    // Check after the pending holds were added to `under_way`. A shutdown first closes, and then waits for that list.
+    // With the check before, a claim could begin for which the shutdown does not wait.
     group.check_open()?;
     if pending.is_empty() {
         return Ok(None);
@@ -46,7 +48,8 @@ pub(crate) async fn claim(group: &Handle, names: &[String], caller: Caller) -> R
                 if until > now {
                     return take(group, pending.swap_remove(place), start, now, until).map(Some);
                 }
-                // The lease had almost ended when the answer came. The next attempt finds the hold, and makes its lease longer.
+                // The answer came after the deadline of the new lease. The next attempt uses the same owner id, finds
+                // the hold, and makes its lease longer.
                 late()
             }
             Ok((ClaimReply::NoneFree, _)) => return Ok(None),
@@ -74,7 +77,7 @@ fn take(
     let metrics = handle.metrics.granted(start, now);
     let hold = Arc::new(Hold::new([until], 1, handle.term(now), handle.subject([0]), metrics));
     if group.is_closing() || !granted.take(&hold, 0, until, now) {
-        return Err(Error::Closed); // nothing would renew it
+        return Err(Error::Closed); // after a shutdown, nothing would renew the hold
     }
     let held = smallvec![MemberHold { grant: Arc::clone(&granted.grant), owner: granted.owner, member: 0 }];
     Ok(HeldLock::new(Arc::clone(handle.name()), hold, held, handle.min_hold(now), now))

@@ -1,7 +1,7 @@
 //! Acquiring: attempt, and if another owner holds the lock, wait and attempt again.
 //!
-//! Nothing here undoes anything: a pending hold is undone when it is dropped, wherever that happens. So at its time limit a call
-//! only drops a future, and a cancelled call does the same.
+//! This module undoes nothing: whoever drops a pending hold, the background undoes it. So a call that reaches its time
+//! limit, or is cancelled, only drops a future.
 
 mod call;
 mod claim;
@@ -38,15 +38,15 @@ use crate::engine::wait::waiter::Waiter;
 /// How long a call waits for a lock that another owner holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WaitLimit {
-    /// It does not wait.
+    /// The call does not wait.
     None,
     For(Duration),
     Forever,
-    /// The same for a candidate: standing by is its work, so a long wait is not reported.
+    /// Forever, for a candidate of an election: its work is to wait, so a long wait is not reported.
     StandBy,
 }
 
-/// Says what wakes the waiters for a member.
+/// Returns what wakes the waiters for a member.
 pub(crate) type WakeUpsOf = fn(&LockRef) -> WakeUps<'_, Offer>;
 
 /// Acquires the lock. `None`: another owner holds it.
@@ -60,15 +60,17 @@ pub(crate) async fn acquire(
     handle.check_members()?;
     let limits = Deadlines::new(limit, handle)?;
     if handle.can_share() {
-        // A reader that joins waits for nothing, so it could keep other tasks of its thread waiting. Not after it joined: nobody
-        // could be the last to leave while this future is not polled.
+        // Yield before joining: a join never suspends, so a loop of joins would starve the other tasks of this thread.
+        // Do not yield after the join: an unpolled future would keep the hold that it joined, and no reader could be
+        // the last to leave.
         consume_budget().await;
         if let Some(mut members) = PendingMembers::joined(handle, caller) {
             return members.take().map(Some);
         }
     }
     let (members, ended) = PendingMembers::start(handle, caller, matches!(limit, WaitLimit::None))?;
-    // After `start`: from there on, the acquire counts as under way.
+    // Check after `start`, which adds the acquire to `under_way`. A shutdown first closes, and then waits for that
+    // list. With the check before, an acquire could begin for which the shutdown does not wait.
     handle.check_open()?;
     if !ended.is_empty() {
         release_ended(ended, handle, limits).await;
@@ -80,7 +82,8 @@ pub(crate) async fn acquire(
     if let [Member { lock, .. }] = &handle.members[..] {
         call.arrival = Some(lock.engine.wait_queues.arrive(lock.row));
     }
-    // Readers queue also if nobody waits: those that come meanwhile share what they are granted.
+    // A reader joins the queue even if nobody waits: readers that come during its attempt wait there, and share its
+    // hold.
     let mut comes_first = call.members.kind() == CallKind::Wait
         && call.arrival.as_ref().is_some_and(|arrival| arrival.is_alone)
         && !handle.is_shared();
@@ -108,6 +111,7 @@ pub(crate) async fn acquire(
             Next::Retry(fault) => tries.again(fault).await.map_err(|fault| call.error(fault))?,
             Next::MoveTo(member, reason) => {
                 let (_, waiter) = waiting.insert(call.join(member, take(&mut comes_first)));
+                // Tell the new queue how the round ended: its waiter has just attempted,
                 call.tell(member, waiter, &reason, &mut pauses); // so it need not attempt before it is woken
             }
             Next::Stay(reason) => {
@@ -124,25 +128,25 @@ pub(crate) async fn acquire(
     }
 }
 
-/// How often a call looks whether it gives up, at most.
+/// The shortest time between two checks whether a call gives up.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// When a call has to end.
 #[derive(Clone, Copy)]
 struct Deadlines {
-    /// If it is known that another owner holds the lock.
+    /// The end of the call if an answer has said that another owner holds the lock.
     contended: Instant,
-    /// If nobody answered yet. Without an answer the caller cannot be told whether the lock is held, so the call lasts at least
-    /// for the time limit of one command.
+    /// The end of the call if no server has answered yet. Without an answer, the call cannot say whether the lock is
+    /// held, so it lasts at least for the time limit of one command.
     unanswered: Instant,
 }
 
-/// What a waiter does when its time has come.
+/// What a call does when its wait has ended.
 enum Turn {
     Attempt,
-    /// Another owner of this client gave it the lock.
+    /// The call holds the lock: another owner of this client handed it over, or the call joined a reader.
     HasLock,
-    /// The time of the call is up.
+    /// The time limit of the call has passed.
     TimeIsUp,
 }
 
@@ -151,7 +155,7 @@ struct AcquireCall<'a> {
     handle: &'a Handle,
     members: PendingMembers<'a>,
     limits: Option<Deadlines>,
-    /// For a lock of one member.
+    /// Only for a lock of one member: counts the call among those that acquire the lock.
     arrival: Option<Arrival<'a>>,
     observed: ObservedCall,
     wake_ups: WakeUpsOf,
@@ -177,7 +181,8 @@ impl<'a> AcquireCall<'a> {
             return Ok(Turn::TimeIsUp);
         }
         if waiter.has_offer() {
-            // A timer and the hold can come together. Then the next waiter gets the hold.
+            // The hold was offered, and the time limit has passed, too. Then the call times out, and the next waiter
+            // gets the hold.
             let is_late = self.limits.is_some_and(|limits| limits.contended <= Instant::now());
             if is_late && waiter.is_answered() {
                 return Ok(Turn::TimeIsUp);
@@ -187,17 +192,18 @@ impl<'a> AcquireCall<'a> {
         Ok(if is_given || self.members.join_readers() { Turn::HasLock } else { Turn::Attempt })
     }
 
-    /// The server granted the lock to the call.
+    /// Ends a call to which the server granted the lock.
     fn granted(&mut self, waiting: Option<(usize, Waiter<'_, Offer>)>) -> Result<HeldLock> {
         let has_followers = self.arrival.as_ref().is_some_and(Arrival::has_followers);
         self.members.end_earlier(waiting.as_ref(), has_followers);
         self.has_lock(waiting)
     }
 
-    /// The call has the lock.
+    /// Ends a call that has the lock: takes the hold, and leaves the queue.
     fn has_lock(&mut self, waiting: Option<(usize, Waiter<'_, Offer>)>) -> Result<HeldLock> {
         self.observed.ends(Outcome::Granted);
-        // This comes first: readers that are called find the hold that they can join.
+        // Take the hold before the waiter leaves the queue: the leaving reader wakes the others, and they must find a
+        // hold to join.
         let held = self.members.take();
         if let Some((member, waiter)) = waiting {
             waiter.keeps_for_others(|| self.members.keep_for_readers());
@@ -215,16 +221,17 @@ impl<'a> AcquireCall<'a> {
         let manner = (can_take_handoff, comes_first);
         let waiter = Waiter::join((self.wake_ups)(lock), key, manner, &lock.engine.config, waiting);
         if lock.protocol.stops_readers() {
-            // Readers of this client that come do not join from here on, so nobody needs a hold that lingers.
+            // A writer of this client waits from here on, so no reader of the client joins a lingering hold any more.
+            // End the lingering now. Otherwise the writer would wait until it is over.
             lock.engine.read_grants.end_lingering(&lock.keys.lock, clock::now());
         }
         (member, waiter)
     }
 
-    /// Leaves the queue for a member after the lock was granted.
+    /// Leaves the queue for a member after the call acquired the lock.
     ///
-    /// A majority is possibly granted without this member. Then no release of this hold wakes the queue, so the next waiter in it
-    /// attempts at once, as after a waiter that gave up: it finds out for which member to wait.
+    /// The call perhaps acquired a majority without this member. Then no release of its hold wakes this queue. So the
+    /// waiter leaves as one that gave up: the next waiter attempts at once, and finds out for which member to wait.
     fn leave_granted(&self, member: usize, waiter: Waiter<'_, Offer>) {
         if self.members.is_granted(member) {
             let config = &self.handle.members[member].lock.engine.config;
@@ -232,21 +239,23 @@ impl<'a> AcquireCall<'a> {
         }
     }
 
-    /// Waits until it is time to attempt. False: the time of the call is up. Fails if others have attempted in vain for long enough.
+    /// Waits until it is time to attempt. False: the time limit of the call has passed. Fails if the attempts of other
+    /// waiters have been failing for `retry_timeout`.
     async fn wait(&mut self, member: usize, waiter: &mut Waiter<'_, Offer>) -> Result<bool> {
         let handle = self.handle;
         let poll = if handle.needs_all() {
-            // A writer attempts when its patience ends, so that the server learns it. The millisecond: timers can be early by the
-            // clock of the patience.
+            // A waiting writer attempts when its `PATIENCE` is over: that attempt tells the server to stop new readers.
+            // One millisecond more, because a timer can fire before the clock says that the time is over.
             self.members.patience_left().map(|left| left + Duration::from_millis(1))
         } else {
-            // A lock that needs only a majority also attempts at this pace: it can be granted without the member that the call
-            // waits for.
+            // A lock that needs only a majority also attempts at the pace of the safety poll: the members without this
+            // one can become a majority, and no message of this queue says so.
             Some(jitter::around(handle.config().safety_poll()))
         };
         let answers = waiter.answers();
         let retry_timeout = handle.config().retry_timeout();
-        // A call with a time limit waits until then, and a majority is perhaps granted without this member.
+        // Give up early only without a time limit, and only if all members are needed. A call with a limit waits until
+        // the limit, and a majority can perhaps be acquired without this member.
         let can_give_up = self.limits.is_none() && handle.needs_all();
         let mut looks_at = can_give_up.then(|| Instant::now() + retry_timeout);
         let ended = {
@@ -275,7 +284,8 @@ impl<'a> AcquireCall<'a> {
                 None => Some(next.await),
             }
         };
-        // A wake-up and the shutdown can come together.
+        // The wait above ends in the same way for a wake-up and for a shutdown. After a shutdown, the call fails here
+        // instead of attempting.
         handle.check_open()?;
         match ended {
             Some(Some(fault)) => Err(self.error(fault)),
@@ -283,12 +293,13 @@ impl<'a> AcquireCall<'a> {
         }
     }
 
-    /// Attempts each member once. `None`: the time of the call is up.
+    /// Attempts each member once. `None`: the time limit of the call has passed.
     async fn attempt(&mut self, waiting: Option<&(usize, Waiter<'_, Offer>)>) -> Result<Option<Round>> {
         let waits_for = waiting.map(|(member, _)| *member);
         let answers = self.limits.and(waiting).map(|(_, waiter)| waiter.answers());
         let round = {
-            // One future for all cases: each further one would make the future of the caller larger.
+            // One pinned future serves all three cases: a future for each case would make the future of the caller
+            // larger.
             let round = pin!(self.members.round(waits_for));
             match (self.limits, answers) {
                 (None, _) => Some(round.await),
@@ -297,29 +308,31 @@ impl<'a> AcquireCall<'a> {
             }
         };
         match round {
-            // Nobody answered, so the caller cannot be told that another owner holds the lock.
+            // The time limit passed before any answer. `None` would tell the caller that another owner holds the lock,
+            // so the call fails instead.
             None if waits_for.is_none() => Err(self.error(late())),
             round => round.transpose(),
         }
     }
 
-    /// The time of a call that waited is up.
+    /// Ends a call that waited, and whose time limit has passed.
     async fn end_of_time(&mut self, waiting: Option<(usize, Waiter<'_, Offer>)>) -> Result<Option<HeldLock>> {
         let Some((member, waiter)) = waiting else { return Err(self.error(late())) };
         if let Some(fault) = waiter.fault() {
             return Err(self.error(fault));
         }
         if waiter.is_overdue() {
-            // The waiter in front should have attempted, and did not: perhaps it is a future that nobody polls. So this waiter
-            // attempts: otherwise it could report a free lock as held.
+            // The waiter in front should have attempted, and did not: perhaps nobody polls its future. So this waiter
+            // attempts once. Otherwise the call could report a free lock as held.
             waiter.attempts();
             let config = &self.handle.members[member].lock.engine.config;
-            // Boxed: this is rare, and its size would burden every call.
+            // Boxed: this branch is rare, and its future would make the future of every call larger.
             let round = Box::pin(self.members.round(Some(member)));
             match timeout(config.command_timeout(), round).await {
                 Ok(round) => match round? {
                     Round::Granted => return self.granted(Some((member, waiter))).map(Some),
-                    Round::Refused { left, .. } => waiter.refused(left, false), // it leaves
+                    // `false`: the waiter leaves next, so it does not look for a late copy of its attempt.
+                    Round::Refused { left, .. } => waiter.refused(left, false),
                     Round::Failed { fault, .. } => return Err(self.error(fault)),
                 },
                 Err(_) => return Err(self.error(late())),
@@ -355,7 +368,7 @@ impl Deadlines {
         Ok(Some(Self { contended, unanswered: start + config.command_timeout() + of_replicas }))
     }
 
-    /// Runs a step until the time is up.
+    /// Runs a step until the time limit. `None`: the limit has passed.
     async fn run<F: Future>(
         self,
         is_answered: impl Fn() -> bool,
@@ -369,8 +382,9 @@ impl Deadlines {
     }
 }
 
-/// Releases what this owner held or attempted before, so that the owner does not block itself. After a fault, or after half of
-/// `command_timeout`, the background continues the release: the call needs the rest of its time for the attempt.
+/// Releases what this owner held or attempted before, so that the owner does not block itself. After a fault, or after
+/// half of `command_timeout`, the background continues the release: the call needs the rest of its time for the
+/// attempt.
 async fn release_ended(ended: PendingRelease, handle: &Handle, limits: Option<Deadlines>) {
     let enough = handle.config().command_timeout() / 2;
     let released = timeout(enough, ended.try_but(handle.spare()));

@@ -12,15 +12,16 @@ use crate::engine::handle::Handle;
 use crate::engine::observer::{Outcome, SeenWait, SeenWaiter, Waiting};
 use crate::protocol::Call;
 
-/// A call that stands behind others of its client asks no server, so nobody refuses it. It is told after this time, or after a lease.
+/// A call that waits behind others of its client asks no server, so no server refuses it. The observer is told of such
+/// a call after this time, or after a lease if that is shorter.
 const BEHIND: Duration = Duration::from_secs(1);
 
 /// What the observer is told of one call.
 pub(crate) struct ObservedCall {
     is_standby: bool,
-    /// Somebody observes the call, and was told nothing yet.
+    /// There is an observer, and it was told nothing of this call yet.
     is_untold: bool,
-    /// The member for which it waits.
+    /// The member for which the call waits, and the wait that the observer was told of.
     waiting: Option<(usize, Waiting)>,
 }
 
@@ -30,13 +31,13 @@ impl ObservedCall {
         Self { is_standby, is_untold, waiting: None }
     }
 
-    /// When to tell that the call waits, if nobody refuses it before.
+    /// Returns when to tell the observer that the call waits, if no server refuses the call before.
     pub(crate) fn tells_at(&self, members: &PendingMembers<'_>) -> Option<Instant> {
         let after = BEHIND.min(members.handle.config().watchdog_lease());
         self.is_untold.then(|| Instant::now() + after.saturating_sub(clock::now().since(members.start)))
     }
 
-    /// Another owner holds a member, and the call waits for that member.
+    /// Tells the observer that another owner holds a member, and that the call waits for that member.
     pub(crate) fn refused(&mut self, members: &PendingMembers<'_>, member: usize) {
         self.waits(members, member);
         if let Some((_, waiting)) = &mut self.waiting {
@@ -44,7 +45,7 @@ impl ObservedCall {
         }
     }
 
-    /// The call waits for a member.
+    /// Tells the observer that the call waits for a member.
     pub(crate) fn waits(&mut self, members: &PendingMembers<'_>, member: usize) {
         self.is_untold = false;
         let grant = &members.pending[member].grant;
@@ -57,7 +58,8 @@ impl ObservedCall {
         self.waiting = None;
         let (handle, lock) = (members.handle, &grant.lock);
         let Some(observer) = &lock.engine.observer else { return };
-        // Of several members, nobody knows whether the call needs this one.
+        // Only a lock of one member names its owner: a call for several members perhaps succeeds without this one, so
+        // the observer must not follow the wait to what the owner holds.
         let owner = (handle.members.len() == 1).then(|| Arc::downgrade(&handle.members[member].owner));
         let wait = SeenWait {
             number: grant.number,
@@ -72,7 +74,7 @@ impl ObservedCall {
         self.waiting = Some((member, Waiting::begin(observer, wait)));
     }
 
-    /// The call ends in this way. Told when it is dropped.
+    /// Records how the call ends. The observer is told when this value is dropped.
     pub(crate) const fn ends(&mut self, outcome: Outcome) {
         if let Some((_, waiting)) = &mut self.waiting {
             waiting.outcome = Some(outcome);
@@ -80,7 +82,7 @@ impl ObservedCall {
     }
 }
 
-/// As what a call waits.
+/// What the observer can ask about a waiting call.
 struct WaitsAs {
     grant: Weak<Grant>,
     owner: Option<Weak<OwnerGrants>>,

@@ -13,15 +13,15 @@ use crate::engine::lock_ref::LockRef;
 use crate::engine::wait::waiter::Waiter;
 
 impl<'a> PendingMembers<'a> {
-    /// Takes a hold that another owner of this client offers. False: it is lost.
+    /// Takes a hold that another owner of this client offers. False: the hold is lost.
     pub(crate) fn accept(&mut self, offer: Offer) -> bool {
         let owner = self.handle.members[0].owner.key;
         let accepted = offer.accept(owner, self.caller, clock::now());
         accepted.map(|(grant, until)| self.hold_instead(&grant, until)).is_some()
     }
 
-    /// Joins other readers of this client before the call begins to acquire: then it needs no grant of its own. Not if its owner has
-    /// something on the name, or something that is to be released first.
+    /// Joins other readers of this client before the call begins to acquire, so the call needs no grant of its own.
+    /// `None`: there is no hold to join, or the owner of the call still has something on this name that comes first.
     pub(crate) fn joined(handle: &'a Handle, caller: Caller) -> Option<Self> {
         let Member { lock, owner } = &handle.members[0];
         let now = clock::now();
@@ -43,15 +43,15 @@ impl<'a> PendingMembers<'a> {
         joined.map(|(grant, until)| self.hold_instead(&grant, until)).is_some()
     }
 
-    /// Keeps the hold of the readers of this client for those that wait.
+    /// Keeps the hold of the readers of this client, so that the waiting readers can join it.
     pub(crate) fn keep_for_readers(&self) -> Option<Offer> {
         keep_for_readers(&self.handle.members[0].lock, clock::now())
     }
 
-    /// The server granted exclusive holds, so whatever owners of this client believed to hold before is gone: nobody joins it, and it is
-    /// not handed over.
+    /// Ends earlier holds of this client's owners. The server has granted the call an exclusive hold, so it no longer
+    /// has any earlier one: nobody may join an earlier hold, or hand it over.
     ///
-    /// `has_followers`: somebody began to wait during this call.
+    /// `has_followers`: another call began to wait during this call.
     pub(crate) fn end_earlier(&self, waits: Option<&(usize, Waiter<'_, Offer>)>, has_followers: bool) {
         for (index, (pending, member)) in self.pending.iter().zip(&self.handle.members).enumerate() {
             let LockRef { engine, protocol, keys, row, .. } = &*member.lock;
@@ -62,7 +62,7 @@ impl<'a> PendingMembers<'a> {
                 engine.read_grants.close(&keys.lock, self.at);
             }
             let is_perhaps_gone = match waits {
-                // It waits in the same queue, which need not be looked up.
+                // The call waits in the queue of this member, so `waiter` tells that queue without a look-up.
                 Some((waits_for, waiter)) if *waits_for == index => waiter.granted_anew(self.at),
                 _ => {
                     if let Some((queue, _)) = engine.wait_queues.exclusive_queue_of(keys, *row) {
@@ -77,7 +77,7 @@ impl<'a> PendingMembers<'a> {
         }
     }
 
-    /// Holds what another owner of this client gave, and not what this call attempted.
+    /// Replaces what this call attempted by the hold of another owner of this client.
     fn hold_instead(&mut self, grant: &Arc<Grant>, until: Moment) {
         let hold = PendingHold::attached(grant, self.handle.members[0].owner.key);
         self.call.is_given(until);

@@ -27,7 +27,7 @@ use crate::protocol::{AcquireReply, Granted, IfHeld};
 /// Back-off after a split round: several owners acquired some members each, and none acquired enough.
 const SPLITS: Backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
 
-/// A failed round waits this long for the release of the members that it was granted. The background does the rest.
+/// How long a failed round waits for the release of the members that it acquired. The background does the rest.
 const RELEASE_WAIT: Duration = Duration::from_millis(50);
 
 /// The members of a lock, while one owner acquires them.
@@ -45,11 +45,11 @@ pub(crate) struct PendingMembers<'a> {
     splits: Backoff,
 }
 
-/// The reply of one member, and the deadline of what it granted.
+/// The reply of one member, and the deadline of the hold that it granted.
 type Reply = Result<(AcquireReply, Moment), Fault>;
 
 impl<'a> PendingMembers<'a> {
-    /// Begins with all members. Also returns the earlier grants of this owner that the server possibly still has.
+    /// Begins to acquire all members. Also returns the earlier grants of this owner that the server possibly still has.
     pub(crate) fn start(handle: &'a Handle, caller: Caller, is_try: bool) -> Result<(Self, PendingRelease)> {
         let (mut pending, mut ended) = (PerMember::new(), PendingRelease::default());
         let now = clock::now();
@@ -77,7 +77,7 @@ impl<'a> PendingMembers<'a> {
         Ok((Self { handle, caller, is_try, pending, call, start: now, at: now, splits: SPLITS }, ended))
     }
 
-    /// For a lock of one member that another owner of this client gave.
+    /// Makes the members of a call whose lock has one member, and whose hold another owner of this client gave.
     pub(crate) fn given(
         handle: &'a Handle,
         caller: Caller,
@@ -91,7 +91,7 @@ impl<'a> PendingMembers<'a> {
         Self { handle, caller, is_try: false, pending, call, start: now, at: now, splits: SPLITS }
     }
 
-    /// What the call does if another owner has the lock.
+    /// Returns what the call does if another owner holds the lock.
     pub(crate) fn kind(&self) -> CallKind {
         match self.is_try {
             true => CallKind::Try,
@@ -100,12 +100,12 @@ impl<'a> PendingMembers<'a> {
         }
     }
 
-    /// Whether this owner holds a member already.
+    /// Whether this owner already holds a member.
     pub(crate) fn is_reentry(&self) -> bool {
         self.pending.iter().any(|hold| hold.want > 1 || hold.nested_in_write)
     }
 
-    /// The queue in which waiters for a member stand.
+    /// Returns the key of the queue in which waiters for a member stand.
     pub(crate) fn queue_key(&self, member: usize) -> QueueKey {
         let LockRef { protocol, keys, row, .. } = &*self.handle.members[member].lock;
         QueueKey {
@@ -121,7 +121,7 @@ impl<'a> PendingMembers<'a> {
         }
     }
 
-    /// Whether the last round was granted this member.
+    /// Whether the last round acquired this member.
     pub(crate) fn is_granted(&self, member: usize) -> bool {
         self.call.granted_until(member).is_some()
     }
@@ -135,7 +135,8 @@ impl<'a> PendingMembers<'a> {
         self.pending[member].grant.wake_channel()
     }
 
-    /// Attempts each member once. Unless the call is a try, the attempt also queues where a member has a queue on the server.
+    /// Attempts each member once. Unless the call is a try, the attempt also queues where a member has a queue on the
+    /// server.
     pub(crate) async fn round(&mut self, waits_for: Option<usize>) -> Result<Round> {
         loop {
             let if_held = if self.is_try { IfHeld::Refuse } else { self.call.if_held(clock::now) };
@@ -164,11 +165,12 @@ impl<'a> PendingMembers<'a> {
                 }
             }
             if !given_back.is_empty() {
-                // The background continues with releases that take longer than this.
+                // The call waits at most `RELEASE_WAIT` for these releases. Then the background continues them.
                 let _ = timeout(RELEASE_WAIT, PendingRelease::new(given_back).try_but(0)).await;
             }
             if is_split {
-                // Other owners hold the other members, and release them now. The first owner that tries again is granted all members.
+                // After a split round, every owner releases the members that it acquired. A random pause lets one owner
+                // attempt before the others. Without the pause, they would split again.
                 sleep(jitter::within(self.splits.pause() * 2)).await;
             }
             if let Some(round) = round {
@@ -181,7 +183,8 @@ impl<'a> PendingMembers<'a> {
         let attempt = async |member| self.read(member, self.attempt(member, if_held).await);
         let attempts = (0..self.pending.len()).map(attempt);
         let is_enough = |answers: &[(usize, Result<Answer>)]| {
-            // What ends the call is reported after the others have answered, too.
+            // An error that ends the call does not count as an answer here: the call first waits for the other members,
+            // and then returns the error.
             self.call.is_enough(answers.iter().filter_map(|(_, answer)| answer.as_ref().ok()))
         };
         let answers = gather(attempts, is_enough).await;
@@ -204,14 +207,17 @@ impl<'a> PendingMembers<'a> {
     fn attempt(&self, member: usize, if_held: IfHeld) -> impl Future<Output = Reply> + Send {
         let hold = &self.pending[member];
         let lease = self.handle.lease(&hold.grant.lock.engine.config);
-        // A re-entry does not wait: if its hold is gone, the call begins anew.
+        // A re-entry never queues: if the owner's hold is gone, the server says so, and the call begins anew with a new
+        // id.
         let if_held = if hold.want > 1 { IfHeld::Refuse } else { if_held };
         hold.grant.attempt(hold.want, lease, if_held)
     }
 
+    /// Reads the reply of one member.
+    ///
     /// # Errors
     ///
-    /// The reply ends the call.
+    /// The reply ends the call, such as data of another type in the key.
     fn read(&self, member: usize, reply: Reply) -> Result<Answer> {
         let (reply, until) = match reply {
             Ok(reply) => reply,
@@ -232,7 +238,8 @@ impl<'a> PendingMembers<'a> {
                 lock.has_total(total);
                 return Err(lock.too_many_permits(total));
             }
-            // A majority can do without this member.
+            // A lock that needs only a majority can be acquired without this member. So an unusable key is a fault of
+            // this member, and does not end the call.
             AcquireReply::OtherKind | AcquireReply::NotALock | AcquireReply::CannotCount => {
                 let used = "the key is in use as something else";
                 Answer::Failed(Fault::new(FaultKind::WrongType, Sent::Refused, used))
@@ -242,12 +249,13 @@ impl<'a> PendingMembers<'a> {
         })
     }
 
-    /// How long a writer still lets new readers in. `None`: the time of the next attempt does not depend on that.
+    /// Returns how long a waiting writer still lets new readers in. `None`: the call need not attempt at the end of
+    /// this time.
     pub(crate) fn patience_left(&self) -> Option<Duration> {
         self.call.patience_left(clock::now)
     }
 
-    /// Gives up the attempts on a member so far, and begins with a new grant.
+    /// Gives up the attempts on a member so far, and begins a grant with a new id. Returns the grant before.
     fn begin_anew(&mut self, member: usize) -> Result<Arc<Grant>> {
         let place = &self.handle.members[member];
         let fresh = place.owner.begin(&place.lock, clock::now(), self.caller)?;
@@ -255,7 +263,8 @@ impl<'a> PendingMembers<'a> {
         Ok(Arc::clone(&before.grant))
     }
 
-    /// Leaves all queues on servers, and lets readers in again. Does not wait for long.
+    /// Leaves the queues on all servers, and removes the writer's intent, so that readers are admitted again. Waits at
+    /// most half of `command_timeout`.
     pub(crate) async fn leave_queues(&mut self) {
         let has_queue = self.handle.members.iter().any(|member| member.lock.protocol.queue().is_some());
         if !has_queue && !self.call.is_shown() {
@@ -270,7 +279,7 @@ impl<'a> PendingMembers<'a> {
     pub(crate) fn take(&mut self) -> Result<HeldLock> {
         let handle = self.handle;
         if handle.is_closing() {
-            return Err(Error::Closed); // nothing would renew it
+            return Err(Error::Closed); // after a shutdown, nothing would renew the hold
         }
         let until = |member| self.call.granted_until(member);
         let subject = handle.subject((0..self.pending.len()).filter(|&member| until(member).is_some()));
@@ -297,7 +306,8 @@ impl<'a> PendingMembers<'a> {
     }
 }
 
-/// An attempt that did not become a hold can block its own owner. So the owner's next acquire releases this attempt first.
+/// An attempt that did not become a hold can block its own owner. So the owner's next acquire releases this attempt
+/// first.
 impl Drop for PendingMembers<'_> {
     fn drop(&mut self) {
         for (pending, member) in self.pending.drain(..).zip(&self.handle.members) {

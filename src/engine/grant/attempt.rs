@@ -13,18 +13,19 @@ use crate::engine::members::PerMember;
 use crate::protocol::{self, AcquireReply, Call, ClaimReply, Granted, IfHeld, Reply};
 use crate::store::Connection;
 
-/// An attempt that is under way. Each grant that it can acquire counts it from before it is sent, so the future can be dropped at any time.
+/// An attempt that is under way. Each grant that the attempt can acquire counts it before the command is sent, so the
+/// future can be dropped at any time.
 struct Attempt<'a> {
     grants: &'a [Arc<Grant>],
     want: u32,
     lease: Duration,
     sync: Option<Replication>,
     connection: Connection,
-    /// Before anything was sent: the server counts the lease from a later time.
+    /// A time before the command was sent. The server counts the lease from a later time.
     sent: Moment,
-    /// Its place among the commands of each grant.
+    /// The place of the attempt among the commands of each grant.
     orders: PerMember<Order>,
-    /// How many replicas have what it was granted.
+    /// How many replicas confirmed the hold.
     acknowledged: u32,
 }
 
@@ -33,7 +34,8 @@ impl<'a> Attempt<'a> {
     async fn begin(grants: &'a [Arc<Grant>], want: u32, lease: Duration) -> Result<Self, Fault> {
         let lock = &grants[0].lock;
         let sync = lock.engine.config.sync().filter(|_| want == 1);
-        // If these change from here on, the answer perhaps comes from a time before.
+        // Read the epoch before sending. If a switch to another master or a forced release follows, the answer perhaps
+        // describes the state before, and then nobody shares the hold.
         let epoch = grants[0].epoch();
         let connection = match sync {
             None => lock.connection().await?,
@@ -48,7 +50,8 @@ impl<'a> Attempt<'a> {
         Ok(Self { grants, want, lease, sync, connection, sent, orders, acknowledged: 0 })
     }
 
-    /// The attempt is sent again, on this connection. The server has not run the one that was sent before, and will not run it.
+    /// Records that the attempt is sent again, on this connection. No server ran the command that was sent before, and
+    /// none will.
     fn again(&mut self, connection: &Connection) {
         self.connection = connection.clone();
         let (number, want) = (connection.number(), self.want);
@@ -66,7 +69,7 @@ impl<'a> Attempt<'a> {
                 let limit = engine.config.command_timeout();
                 engine.store.run_and_follow(limit, &connection, call, hops).await
             }
-            // Boxed: this is rare, and its size would burden every call.
+            // Boxed: this branch is rare, and its future would make the future of every call larger.
             Some(sync) => {
                 let running = Box::pin(engine.store.run_on_replicas(&connection, call, sync, hops));
                 let (reply, acknowledged) = running.await?;
@@ -76,14 +79,14 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// The attempt on one of the grants has ended.
+    /// Tells one of the grants how the attempt ended.
     fn ends(&self, index: usize, answer: Answer) {
         let number = self.connection.number();
-        let now = self.sent; // no end of a hold matters here
+        let now = self.sent; // the answer ends no hold, so no newer time is needed
         self.grants[index].event(now, |machine, _| machine.answered(number, self.orders[index], answer));
     }
 
-    /// Fails if fewer replicas have what it was granted than are wanted.
+    /// Fails if fewer replicas have the hold than the configuration wants.
     fn are_enough(&self) -> Result<(), Fault> {
         match self.sync {
             Some(Replication { replicas, .. }) if self.acknowledged < replicas => {
@@ -100,9 +103,9 @@ impl<'a> Attempt<'a> {
 }
 
 impl Grant {
-    /// Sends one attempt to hold `want` times. Returns the reply, and the deadline of what it granted.
+    /// Sends one attempt to hold `want` times. Returns the reply, and the deadline of the hold that it granted.
     ///
-    /// When the future is dropped the outcome is unknown, and the grant knows so.
+    /// If the future is dropped, the outcome is unknown, and the grant counts it as such.
     pub(crate) async fn attempt(
         self: &Arc<Self>,
         want: u32,
@@ -123,7 +126,8 @@ impl Grant {
         let leaves_trace = protocol.leaves_trace(if_held);
         let answer = match &reply {
             Ok(AcquireReply::Granted(_) | AcquireReply::CannotCount) => Answer::Granted,
-            // This waiter perhaps has a place or an intent from an earlier attempt, so the count stays.
+            // The server changed nothing. A place or an intent of an earlier attempt can still exist there, so the
+            // count stays.
             Ok(AcquireReply::OtherKind | AcquireReply::NotALock) => Answer::Unchanged,
             Ok(AcquireReply::Held(_) | AcquireReply::Queued) => Answer::Has(leaves_trace.into()),
             Ok(_) => Answer::Has(0),
@@ -149,11 +153,12 @@ impl Grant {
         Ok((reply, attempt.deadline()))
     }
 
-    /// Sends one attempt to acquire the first of these locks that is free. The grants have one owner id and one connection. Returns the
-    /// reply, and the deadline of what it granted.
+    /// Sends one attempt to acquire the first of these locks that is free. The grants have one owner id and one
+    /// connection. Returns the reply, and the deadline of the hold that it granted.
     ///
-    /// A copy of the attempt can acquire any of the locks. So each grant counts the attempt, and is undone until it has a hold or no copy can
-    /// run. When the future is dropped the outcome is unknown, and each grant knows so.
+    /// A copy of the attempt can acquire any of the locks. So each grant counts the attempt, and the background undoes
+    /// each grant until it has a hold or no copy can run. If the future is dropped, the outcome is unknown, and each
+    /// grant counts it as such.
     pub(crate) async fn attempt_first(
         grants: &[Arc<Self>],
         lease: Duration,
@@ -167,7 +172,8 @@ impl Grant {
             let answer = match &reply {
                 Ok(ClaimReply::Granted(granted, _)) => Answer::Has(u32::from(index == *granted)),
                 Ok(ClaimReply::NoneFree) => Answer::Has(0),
-                // Perhaps an earlier attempt was granted a lock, and this one did not get as far as to find it.
+                // The script stopped at a key that is no lock. An earlier attempt perhaps acquired a lock behind that
+                // key, so the count stays.
                 Ok(ClaimReply::NotALock(_)) => Answer::Unchanged,
                 Ok(ClaimReply::CannotCount) => Answer::Granted,
                 Err(fault) => Answer::of_fault(fault.sent, false),
@@ -183,7 +189,7 @@ impl Grant {
     }
 }
 
-/// A shutdown gave the acquire up.
+/// Returns the fault of an acquire that a shutdown gave up.
 fn given_up() -> Fault {
     Fault::new(FaultKind::TimedOut, Sent::No, "the client was shut down")
 }

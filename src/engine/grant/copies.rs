@@ -1,11 +1,12 @@
-//! The most that the server can have for a grant, computed from the newest answer and from the acquires that were not answered.
+//! The most that the server can have for a grant, computed from the newest answer and from the acquires that were not
+//! answered.
 //!
-//! A connection runs commands in the order in which they were sent. So an answer also says of each earlier command on its connection: it
-//! has run, or never will. On another connection, a command certainly runs later only if it was sent after the answer came. So commands need
-//! not wait for each other.
+//! A connection runs commands in the order in which they were sent. So an answer also says of each earlier command on
+//! its connection: it has run, or never will. On another connection, a command certainly runs later only if it was sent
+//! after the answer came. So commands need not wait for each other.
 //!
-//! Only a first acquire creates a hold, so an undo waits only for copies of first acquires. A late copy of a re-entry changes a count above
-//! zero. Nothing relies on that count: the last release sets it to zero.
+//! Only a first acquire creates a hold, so an undo waits only for copies of first acquires. A late copy of a re-entry
+//! changes a count above zero. Nothing relies on that count: the last release sets it to zero.
 
 use crate::base::fault::Sent;
 use crate::engine::members::PerMember;
@@ -13,7 +14,7 @@ use crate::engine::members::PerMember;
 /// The number of a connection. No two connections of a client have the same one.
 type ConnectionNumber = u64;
 
-/// The place of a command among those of its grant, from one.
+/// The place of a command among those of its grant, counted from one.
 pub(crate) type Order = u64;
 
 /// An acquire that was not answered, on a connection on which nothing later was answered.
@@ -37,7 +38,7 @@ pub(crate) enum Answer {
     Refused { leaves_trace: bool },
     /// The attempt found the connection ended, so no copy of it is under way.
     NotSent,
-    /// Nobody knows whether it ran, or will still run.
+    /// Nobody knows whether the attempt ran, or will still run.
     Unknown,
 }
 
@@ -59,7 +60,7 @@ pub(crate) struct Release {
     pub(crate) keep: u32,
 }
 
-/// What releases tell of a loss. A full release is one to zero.
+/// What the answers to releases say about a loss. A full release lowers the count to zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Full {
     /// The full releases that are under way.
@@ -72,26 +73,28 @@ struct Full {
     found_nothing: Option<Order>,
 }
 
-/// The most that the server can have. An attempt is recorded before it is sent, so the count is right wherever a future is dropped.
+/// The most that the server can have. An attempt is recorded before it is sent, so the count is right wherever a future
+/// is dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Copies {
     /// The most that the server had after the newest answer, except for what open acquires add.
     settled: u32,
-    /// The command that was answered last. An order of zero: `settled` comes from commands whose order on the server is unknown.
+    /// The command that was answered last. An order of zero: `settled` comes from commands whose order on the server is
+    /// unknown.
     settled_by: (ConnectionNumber, Order),
-    /// The last command that was sent before that answer came.
+    /// The last command that was sent before the newest answer came.
     settled_at: Order,
     open: PerMember<Open>,
     sent: Order,
     /// The last release that was answered.
     undone_by: Order,
     full: Full,
-    /// Each attempt was refused, or not sent.
+    /// The server refused every attempt so far.
     was_only_refused: bool,
 }
 
 impl Copies {
-    /// The server has at most this count. A place in a queue or an intent counts as one.
+    /// Returns the most that the server can have. A place in a queue or an intent counts as one.
     pub(crate) fn at_most(&self) -> u32 {
         self.open.iter().map(|open| open.want).fold(self.settled, u32::max)
     }
@@ -109,7 +112,7 @@ impl Copies {
         self.open.iter().any(|open| open.want == 1)
     }
 
-    /// The same, on this connection.
+    /// Whether a first acquire on this connection is unanswered, so that it or a copy of it can still run.
     pub(crate) fn may_run_late_on(&self, connection: ConnectionNumber) -> bool {
         self.open.iter().any(|open| open.want == 1 && open.connection == connection)
     }
@@ -119,30 +122,32 @@ impl Copies {
         self.was_only_refused && self.open.is_empty()
     }
 
-    /// Whether the server can have more than `keep`, and has answered no release since. False while an undo is repeated only because a
-    /// late copy of an acquire can run.
+    /// Whether the server can have more than `keep`, and has answered no release since. False while an undo is repeated
+    /// only because a late copy of an acquire can run.
     pub(crate) fn owes_release(&self, keep: u32) -> bool {
         let is_owed = |open: &Open| open.want > keep && open.order > self.undone_by;
         self.settled > keep || self.open.iter().any(is_owed)
     }
 
-    /// An attempt to hold `want` times is about to be sent.
+    /// Records an attempt to hold `want` times that is about to be sent.
     pub(crate) fn attempts(&mut self, connection: ConnectionNumber, want: u32) -> Order {
         let order = self.next();
         self.open.push(Open { connection, order, want });
         order
     }
 
-    /// The attempt is about to be sent again, perhaps on another connection. The server has not run what was sent before, and will not.
+    /// Records that the attempt is about to be sent again, perhaps on another connection. No server ran the command
+    /// `before`, and none will.
     pub(crate) fn attempts_again(&mut self, before: Order, connection: ConnectionNumber, want: u32) -> Order {
         self.open.retain(|open| open.order != before);
         self.attempts(connection, want)
     }
 
-    /// An attempt on this connection has ended.
+    /// Records how an attempt on this connection ended.
     pub(crate) fn ends(&mut self, connection: ConnectionNumber, order: Order, answer: Answer) {
         let found = self.open.iter().position(|open| open.order == order);
-        // No longer open: something later was answered on its connection, and says what the server has.
+        // If the attempt is not open, a later command on its connection was answered first. That answer said what the
+        // server has, so this one is ignored.
         let Some(at) = found.filter(|_| !matches!(answer, Answer::Unknown)) else { return };
         let want = self.open.remove(at).want;
         match answer {
@@ -155,7 +160,8 @@ impl Copies {
                 self.answered(connection, order, |before| before.max(leaves_trace.into()));
                 self.was_only_refused = was_only_refused;
             }
-            // In theory, the server ran the attempt before the connection ended.
+            // In theory, the server ran the attempt before the connection ended, so the count includes the attempt. No
+            // copy of it can arrive later.
             Answer::NotSent => {
                 self.settled = self.settled.max(want);
                 (self.settled_by, self.settled_at) = ((connection, 0), self.sent);
@@ -163,19 +169,19 @@ impl Copies {
         }
     }
 
-    /// A release to this count is about to be sent.
+    /// Records a release to this count that is about to be sent.
     pub(crate) fn releases(&mut self, keep: u32) -> Release {
         let order = self.next();
         self.full.under_way.extend((keep == 0).then_some(order));
         Release { order, keep }
     }
 
-    /// The release certainly did not run.
+    /// Records that the server certainly did not run the release.
     pub(crate) fn not_released(&mut self, release: Release) {
         self.full.under_way.retain(|order| *order != release.order);
     }
 
-    /// Nobody learns the answer to the release.
+    /// Records that nobody learns the answer to the release.
     pub(crate) fn perhaps_released(&mut self, release: Release) {
         if release.keep == 0 {
             self.not_released(release);
@@ -183,7 +189,7 @@ impl Copies {
         }
     }
 
-    /// The release was answered on this connection. `is_gone`: the server had nothing.
+    /// Records the answer to a release on this connection. `is_gone`: the server had nothing.
     pub(crate) fn released(&mut self, connection: ConnectionNumber, release: Release, is_gone: bool) {
         let Release { order, keep } = release;
         self.undone_by = self.undone_by.max(order);
@@ -200,33 +206,35 @@ impl Copies {
         }
     }
 
-    /// Whether a release found nothing, and no other one can have ended the hold: none is known to have done so, and none that was sent before
-    /// has an answer that nobody learns. Those under way can still say that they did: see [`expects_answer`](Self::expects_answer).
+    /// Whether a release found nothing, and no other release can have ended the hold: none is known to have ended it,
+    /// and no earlier one lost its answer. A release that is under way can still say that it ended the hold: see
+    /// [`expects_answer`](Self::expects_answer).
     pub(crate) fn found_nothing(&self) -> bool {
         let Full { has_released, perhaps_ran, found_nothing, .. } = self.full;
         let is_first = |found: Order| perhaps_ran.is_none_or(|ran| ran > found);
         !has_released && found_nothing.is_some_and(is_first)
     }
 
-    /// Whether a full release is under way. Two threads can swap their releases between here and the connection, so its order does not say
-    /// whether it ran before another one.
+    /// Whether a full release is under way. Two threads can swap their releases between here and the connection, so its
+    /// order does not say whether it ran before another one.
     pub(crate) fn expects_answer(&self) -> bool {
         !self.full.under_way.is_empty()
     }
 
-    /// The server can have this count although an answer said less: the command that was answered overtook an acquire that was sent late.
+    /// Records that the server can have this count although an answer said less: the answered command overtook an
+    /// acquire that was sent late.
     pub(crate) fn can_have(&mut self, count: u32) {
         self.settled = self.settled.max(count);
         (self.settled_by, self.settled_at) = ((0, 0), self.sent);
     }
 
-    /// Nobody waits for copies any more: from here on, the server has at most this count.
+    /// Stops waiting for copies: from here on, the server is taken to have at most this count.
     pub(crate) fn forgets_above(&mut self, keep: u32) {
         self.settled = self.at_most().min(keep);
         self.open.clear();
     }
 
-    /// The last command that was sent.
+    /// Returns the last command that was sent.
     pub(crate) const fn last(&self) -> Order {
         self.sent
     }
@@ -246,13 +254,14 @@ impl Copies {
         self.sent
     }
 
-    /// A command was answered that left this count.
+    /// Records the answer to a command that left exactly this count.
     fn has(&mut self, connection: ConnectionNumber, order: Order, count: u32) {
         self.answered(connection, order, |_| count);
         self.open.retain(|open| open.want == 1 || open.order > order);
     }
 
-    /// A command was answered. `left`: the most that it left, from the most that the server had before.
+    /// Records the answer to a command. `left`: computes the most that the command left from the most that the server
+    /// had before.
     fn answered(&mut self, connection: ConnectionNumber, order: Order, left: impl FnOnce(u32) -> u32) {
         let mut before = self.settled;
         self.open.retain(|open| {
@@ -265,7 +274,8 @@ impl Copies {
         let (settled_on, settled_order) = self.settled_by;
         let is_on_same = settled_on == connection && (1..order).contains(&settled_order);
         let count = left(before);
-        // Perhaps the server ran it before the commands that were answered earlier. Then their count stays.
+        // If the answer came on another connection, the server perhaps ran this command before those that were answered
+        // earlier. Then the greater count stays.
         let is_newest = is_on_same || order > self.settled_at;
         self.settled = if is_newest { count } else { self.settled.max(count) };
         self.settled_by = (connection, if is_newest { order } else { 0 });
@@ -280,7 +290,7 @@ mod tests {
 
     use super::*;
 
-    /// Of the connections in these tests.
+    /// The numbers of the two connections in these tests.
     const A: u64 = 7;
     const B: u64 = 8;
 
@@ -289,7 +299,7 @@ mod tests {
         (copies.at_most(), copies.may_run_late(), copies.owes_release(0))
     }
 
-    /// An attempt that ends.
+    /// Sends an attempt, and ends it with this answer.
     fn attempt(copies: &mut Copies, connection: u64, want: u32, answer: Answer) {
         let order = copies.attempts(connection, want);
         copies.ends(connection, order, answer);
@@ -312,8 +322,8 @@ mod tests {
         assert_eq!((known(&copies), copies.is_certainly_one()), ((2, false, true), false), "a re-entry");
     }
 
-    /// What an attempt leaves on the server, after nothing, after a hold, and after an acquire on the same connection that was not
-    /// answered.
+    /// What an attempt leaves on the server, after nothing, after a hold, and after an acquire on the same connection
+    /// that was not answered.
     #[test]
     fn each_answer_says_what_the_server_can_have() {
         let table = [
@@ -416,7 +426,8 @@ mod tests {
         assert_eq!((copies.may_run_late_on(A), copies.may_run_late_on(B)), (false, true));
         copies.ends(B, hop, Answer::Granted);
         assert_eq!(known(&copies), (1, false, true));
-        // The acquire was closed by a release, and is then sent on.
+        // The answer to a release closes the acquire. After that, a redirection sends the acquire on to the other
+        // connection.
         let acquire = copies.attempts(A, 1);
         release(&mut copies, A, 0, false);
         let hop = copies.attempts_again(acquire, B, 1);
@@ -466,7 +477,8 @@ mod tests {
         Unknown,
     }
 
-    /// Sends releases that keep this many, and ends them in this order. Returns after which ends the hold was certainly lost.
+    /// Sends releases that keep this many, and ends them in this order. Returns after which ends the hold was certainly
+    /// lost.
     fn losses<const N: usize>(keep: [u32; N], ends: [(usize, End); N]) -> [bool; N] {
         let mut copies = Copies::default();
         attempt(&mut copies, A, 2, Answer::Granted);
@@ -539,8 +551,6 @@ mod tests {
         assert_eq!(copies.at_most(), 0);
     }
 
-    // --- every order of a few commands -------------------------------------------------------------------------------------
-
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     enum Kind {
         Acquire(u32),
@@ -562,7 +572,7 @@ mod tests {
         release: Option<Release>,
         /// `None`: the server has not run it.
         ran: Option<Ran>,
-        /// Its future waits for the answer.
+        /// A future waits for the answer to the command.
         is_awaited: bool,
     }
 
@@ -575,7 +585,7 @@ mod tests {
         is_taken: bool,
         under_way: VecDeque<Sent>,
         sent: usize,
-        /// A re-entry that is not answered no longer counts: an answer on the other connection said the count.
+        /// An unanswered re-entry no longer counts, because an answer on the other connection said the count.
         ignores_reentry: bool,
     }
 
@@ -637,7 +647,8 @@ mod tests {
                 all.push(next);
             };
             if self.sent < most {
-                // Both connections are alike.
+                // The first command takes connection A: the connections are alike, so B first would only repeat the
+                // same states.
                 for connection in if self.sent == 0 { [A].as_slice() } else { &[A, B] } {
                     for kind in [Kind::Acquire(1), Kind::Acquire(2), Kind::Release(0), Kind::Release(1)] {
                         add(&|world| world.sends(*connection, kind));
@@ -677,8 +688,8 @@ mod tests {
         }
     }
 
-    /// Commands are sent in every order on two connections, and are run, answered and lost in every order. Another client can take
-    /// the lock, and lose it.
+    /// Commands are sent in every order on two connections, and are run, answered and lost in every order. Another
+    /// client can take the lock, and lose it.
     #[test]
     fn the_server_never_has_more_than_at_most() {
         let mut seen = HashSet::from([World::default()]);

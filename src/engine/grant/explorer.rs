@@ -1,13 +1,14 @@
-//! Visits every state that the machine of one grant, its server and the futures around it can reach, and checks rules in each.
+//! Visits every state that the machine of one grant, its server and the futures around it can reach, and checks rules
+//! in each.
 //!
-//! Two owners of one client use the grant: the first one acquires, re-enters, and gives back. The second one waits for a hold that is handed
-//! over, or joins as a reader. Another client takes the lock whenever it is free. Commands travel on two connections. Each runs commands in
-//! their order, and futures learn the answers in any order. The background, the watchdog and the time take their steps at any moment. A
-//! configuration says how often something goes wrong: the page of the folder lists what. Times are counted in ticks, and kept
-//! relative to now.
+//! Two owners of one client use the grant: the first one acquires, re-enters, and gives back. The second one waits for
+//! a hold that is handed over, or joins as a reader. Another client takes the lock whenever it is free. Commands travel
+//! on two connections. Each runs commands in their order, and futures learn the answers in any order. The background,
+//! the watchdog and the time take their steps at any moment. A configuration says how often something goes wrong: the
+//! page of the folder lists what. Times are counted in ticks, and kept relative to now.
 //!
-//! Not modelled: places in a fair queue, several permits, fixed and longer leases, switches to another master, the loss of members of several
-//! locks, and a message that tells of a removal.
+//! Not modelled: places in a fair queue, several permits, fixed and longer leases, switches to another master, the loss
+//! of members of several locks, and a message that tells of a removal.
 
 use std::collections::BTreeSet;
 use std::panic::Location;
@@ -27,15 +28,15 @@ use crate::engine::visit::{Model, Name, Step, TIME_PASSES, visit};
 
 const TICK: Duration = Duration::from_millis(1);
 const NOW: Moment = Moment::from_nanos(1_000_000_000);
-/// What is older makes no difference.
+/// Times that are more ticks ago than this are treated as equal.
 const FLOOR: u32 = 6;
 const LEASE: u8 = 4;
 const LINGER: u8 = 2;
 /// For how many ticks a copy can still run.
 const LATE: u8 = 2;
-/// How long after the first answer the background stops.
+/// How many ticks after the first answer the background stops.
 const LATE_COPIES: u8 = LATE + 1;
-/// The second connection carries first acquires that wait for replicas.
+/// The index of the usual connection. The other one carries first acquires that wait for replicas.
 const USUAL: usize = 0;
 const OF_ACQUIRES: usize = 1;
 const EPOCH: Epoch = Epoch { switches: 0, forced: 0 };
@@ -98,7 +99,7 @@ enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Ran {
     Granted,
-    /// By another client. Or the answer to a confirmation: somebody waits.
+    /// An acquire found the lock held by another client, or a confirmation found that somebody waits.
     Held,
     Gone,
     Done,
@@ -111,7 +112,7 @@ enum From {
     Background,
     Watchdog,
     Confirmer,
-    /// Its future was dropped.
+    /// The future that sent the command was dropped.
     Nobody,
 }
 
@@ -126,7 +127,7 @@ struct Sent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Does {
     Nothing,
-    /// It acquires, and sends an attempt next.
+    /// The owner acquires, and sends an attempt next.
     Attempts {
         want: u32,
     },
@@ -134,11 +135,11 @@ enum Does {
     Asks {
         want: u32,
     },
-    /// Its future releases, and sends a release next.
+    /// The owner's future releases, and sends a release next.
     Releases,
     /// The release is under way.
     Unlocks,
-    /// It stands in the queue of its client.
+    /// The owner stands in the queue of its client.
     Waits,
 }
 
@@ -147,7 +148,7 @@ struct Actor {
     owner: OwnerKey,
     does: Does,
     holds: SmallVec<[u8; 2]>,
-    /// How often it still acquires.
+    /// How often the owner can still acquire.
     calls: u8,
 }
 
@@ -155,12 +156,12 @@ struct Actor {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Background {
     seen: u32,
-    /// How many ticks it rests.
+    /// How many ticks the background still rests.
     rests: u8,
     /// How many ticks ago the first release was answered.
     answered: Option<u8>,
     is_sending: bool,
-    /// It has ended. Whether something is left that need not be released any more.
+    /// The job has ended, and has not told the machine yet. True: what is left need not be released.
     ends: Option<bool>,
 }
 
@@ -193,11 +194,11 @@ struct World {
     is_renewing: bool,
     confirms: Option<Confirmation>,
     budget: Budget,
-    /// The hold was removed.
+    /// Somebody removed the hold on the server.
     was_removed: bool,
-    /// Or its lease ended on the server.
+    /// The hold was removed, or its lease ended on the server.
     was_lost: bool,
-    /// It was removed while a guard relied on it, and nothing else went wrong. So somebody is told.
+    /// The hold was removed while a guard relied on it, and nothing else went wrong. So the loss has to be reported.
     owes_report: bool,
     /// For how many ticks the lock has to stay held.
     stays: u8,
@@ -205,9 +206,9 @@ struct World {
     syncs: bool,
     /// The second owner joins, and does not wait for a hold that is handed over.
     reads: bool,
-    /// The lock stays held for so many ticks.
+    /// The minimum hold time, in ticks.
     min_hold: u8,
-    /// A read hold lingers.
+    /// Read holds linger.
     lingers: bool,
 }
 
@@ -232,7 +233,7 @@ fn rules() -> Rules {
 }
 
 impl World {
-    /// `calls`: how often the first owner re-enters, and the second one comes.
+    /// `calls`: how often the first owner re-enters, and how often the second one acquires.
     fn new(calls: [u8; 2], budget: Budget) -> Self {
         let owners = [(); 2].map(|()| OwnerKey::default());
         let actor =
@@ -278,8 +279,6 @@ impl World {
         Self { min_hold: 3, ..self }
     }
 
-    // --- the client ----------------------------------------------------------------------------------------------------
-
     /// Tells the machine of an event, as `Grant::change` does.
     fn tells<T>(&mut self, event: impl FnOnce(&mut Machine<Hold>, &mut Effects<Hold>) -> T) -> T {
         let mut effects = Effects::default();
@@ -301,7 +300,7 @@ impl World {
         result
     }
 
-    /// The server ends it.
+    /// Whether an owner leaked a hold, which ends with its lease.
     fn is_leaked(&self) -> bool {
         self.machine.parts.iter().any(|part| part.first_leaked().is_some())
     }
@@ -334,7 +333,7 @@ impl World {
         self.tells(|machine, _| machine.ends_pending(owner));
     }
 
-    /// An acquire that is counted becomes a hold.
+    /// Turns a counted acquire into a hold.
     fn holds(&mut self, a: usize, until: Moment) {
         let is_used = |id: u8| self.actors.iter().any(|actor| actor.holds.contains(&id));
         let id = (0..).find(|id| !is_used(*id) && !self.is_valid(*id)).expect("few holds");
@@ -356,7 +355,7 @@ impl World {
         }
     }
 
-    /// A guard ends. Its hold is handed over, or released: by its future, or by the background.
+    /// Ends a guard. Its hold is handed over, or released by a future or by the background.
     fn gives_back(&mut self, a: usize, unlocks: bool) {
         let id = self.actors[a].holds.pop().expect("a hold");
         let hold = Hold { id, until: Moment::PAST };
@@ -369,7 +368,7 @@ impl World {
         {
             return;
         }
-        // The server is not asked about a hold that lingers.
+        // A release asks nothing about a hold that lingers, so a removal of that hold need not be reported.
         self.owes_report &= !self.machine.lingers();
         self.tells(|machine, _| machine.gives_back(&hold, true, NOW));
         if unlocks {
@@ -379,7 +378,7 @@ impl World {
         }
     }
 
-    /// The future that releases ends.
+    /// Ends the future that releases.
     fn leaves(&mut self, a: usize) {
         self.actors[a].does = Does::Nothing;
         self.tells(|machine, _| machine.no_longer_attended());
@@ -410,7 +409,7 @@ impl World {
         }
     }
 
-    /// The job has decided to end. It tells so later.
+    /// Records that the job has decided to end. A later step tells the machine.
     fn background_ends(&mut self, forgets: bool) {
         if let Some(background) = &mut self.background {
             background.ends = Some(forgets);
@@ -483,7 +482,7 @@ impl World {
         }
     }
 
-    /// No answer comes.
+    /// Ends a command whose answer never comes.
     fn is_not_answered(&mut self, from: From, kind: Kind) {
         self.owes_report = false;
         if let (From::Actor(_) | From::Background, Kind::Release(releasing)) = (from, kind) {
@@ -509,7 +508,7 @@ impl World {
         }
     }
 
-    /// The future of an owner is dropped at an await.
+    /// Drops the future of an owner at an await.
     fn is_dropped(&mut self, a: usize) {
         self.owes_report = false;
         for at in 0..2 {
@@ -528,8 +527,6 @@ impl World {
             _ => self.leaves(a),
         }
     }
-
-    // --- the server ----------------------------------------------------------------------------------------------------
 
     fn runs(&mut self, kind: Kind) -> Ran {
         let is_free = self.count == 0;
@@ -552,7 +549,7 @@ impl World {
         }
     }
 
-    /// The orders that somebody compares: nobody learns the answers to the other commands.
+    /// Visits the orders that the machine can still compare. The others belong to commands whose answers nobody learns.
     fn each_order(&mut self, change: &mut dyn FnMut(&mut Order)) {
         self.machine.copies.each_order(change);
         self.machine.given_back.iter_mut().for_each(|(_, order)| change(order));
@@ -587,7 +584,8 @@ impl Model for World {
                     add(at("unlocks"), &mut |w| w.gives_back(a, true));
                     add(at("drops its guard"), &mut |w| w.gives_back(a, false));
                     if self.reads && self.budget.delays > 0 {
-                        // The readers that wait are polled in this tick.
+                        // The hold is kept for one tick, in which the readers that wait are polled. Each keep uses up a
+                        // delay of the budget, so a run has few of them.
                         add(at("keeps its hold for readers"), &mut |w| {
                             w.budget.delays -= 1;
                             let until = NOW.plus(TICK);
@@ -627,7 +625,8 @@ impl Model for World {
                 }),
                 Does::Nothing => {}
                 Does::Waits => {
-                    // A thread can have read the clock some time before it locks the mutex.
+                    // A thread can read the clock, and lock the mutex a tick later. So the offer is also taken with an
+                    // earlier time.
                     for now in [NOW, NOW.minus(TICK)].into_iter().filter(|_| self.machine.is_offered()) {
                         add(at("takes the offer"), &mut |w| {
                             let (owner, began) = (actor.owner, here());
@@ -648,7 +647,7 @@ impl Model for World {
                 Does::Attempts { .. } | Does::Asks { .. }
                     if !actor.holds.is_empty() && self.budget.drops > 0 =>
                 {
-                    // Another task has the guard of the outer section.
+                    // While the owner re-enters, another task can drop the guard of the outer section.
                     add(at("drops its guard"), &mut |w| {
                         let does = w.actors[a].does;
                         w.budget.drops -= 1;
@@ -755,7 +754,8 @@ impl Model for World {
             });
         }
         if self.machine.lingers() {
-            // Its call is dropped at once, so the background releases.
+            // The writer's call ends the idle hold, and is dropped before it sends the release. So the background has
+            // to release.
             add(Name("a writer of the client comes", 0, 0), &mut |w| {
                 if w.tells(|machine, _| machine.ends_idle()) {
                     w.tells(|machine, _| machine.no_longer_attended());
@@ -819,7 +819,7 @@ impl Model for World {
         holds.chain(given_back.iter_mut().map(|(hold, _)| hold)).for_each(|hold| shift(&mut hold.until));
         parts.iter_mut().for_each(|part| part.each_leaked(shift));
         self.wires.iter_mut().flatten().for_each(|sent| shift(&mut sent.at));
-        // A guard whose time is up is told by the clock.
+        // When the deadline of a guard has passed, the guard finds the loss by the clock. Then no other report is owed.
         self.owes_report &= self.actors.iter().flat_map(|actor| &actor.holds).all(|id| self.is_valid(*id));
     }
 
@@ -832,7 +832,7 @@ impl Model for World {
             .for_each(|wire| wire.retain(|sent| sent.from != From::Nobody || sent.ran.is_none()));
         self.late.sort_by_key(|(kind, left)| (format!("{kind:?}"), *left));
         self.late.dedup();
-        // Orders are only compared.
+        // The machine only compares orders. Renumbering them from zero merges worlds that differ only in the numbers.
         let mut orders = BTreeSet::new();
         self.each_order(&mut |order| {
             orders.insert(*order);
@@ -922,7 +922,7 @@ const QUIET: [&str; 20] = [
 const NOTHING: Budget =
     Budget { delays: 0, drops: 0, breaks: 0, refusals: 0, removals: 0, shutdowns: 0, leaks: 0 };
 
-/// The configurations that each run of the tests visits as a whole. What they are about does happen.
+/// Visits small configurations as a whole, in each run of the tests. Also checks that each kind of step happens.
 #[test]
 fn every_state_of_the_small_configurations_keeps_the_rules() {
     let seen = visit([
@@ -959,7 +959,7 @@ fn every_state_of_the_small_configurations_keeps_the_rules() {
     }
 }
 
-/// Those of scripts/nightly.
+/// Visits the larger configurations of `scripts/nightly`.
 #[test]
 #[ignore = "takes minutes"]
 fn every_state_of_the_large_configurations_keeps_the_rules() {

@@ -9,13 +9,13 @@ use super::Grant;
 use crate::base::clock::{self, Moment};
 use crate::base::timer::sleep;
 
-/// How often the clock is read: timers stop while the host is suspended.
+/// How often the job reads the clock: timers stop while the host is suspended.
 const LOOK: Duration = Duration::from_secs(1);
 
 impl Grant {
-    /// Keeps the lock until then. Never waits. A shutdown waits for the job.
+    /// Starts a job that keeps the lock until then. Never waits. A shutdown waits for the job.
     ///
-    /// Without a runtime, the lease ends the hold: it lasts for the minimum hold time.
+    /// Without a runtime there is no job, and the lease ends the hold: the lease lasts for the minimum hold time.
     pub(super) fn keep(self: &Arc<Self>, until: Moment) {
         let job = Arc::clone(self).kept(until).map(Ok);
         self.lock.engine.background.run(job.boxed());
@@ -33,7 +33,8 @@ impl Grant {
                 });
             }
             if engine.is_closing() {
-                // A shutdown waits no longer than for a release. The lease ends the hold.
+                // A shutdown does not wait long for a minimum hold time. If more than this is left, the job ends, and
+                // the lease ends the hold.
                 if left > engine.config.retry_timeout() / 2 {
                     return;
                 }

@@ -28,7 +28,7 @@ impl Grant {
     ) -> Result<(), Fault> {
         let connection = self.lock.connection().await?;
         let sent = clock::now();
-        // The server must not keep the lock beyond the longest hold.
+        // Cap the lease at the end of the longest hold. Otherwise the server would keep the lock beyond that.
         let lease = hold.ends().map_or(lease, |ends| lease.min(ends.since(sent).max(SHORTEST)));
         let rules = self.rules();
         self.event(sent, |machine, _| machine.extends(lease, rules));
@@ -49,8 +49,8 @@ impl Grant {
         Ok(())
     }
 
-    /// Begins what is due. Returns the lease to ask for; zero changes the lease only if somebody shortened it. `None`: there is
-    /// nothing to renew.
+    /// Begins a renewal that is due. Returns the lease to ask for. Zero: the server changes the lease only if another
+    /// client shortened it. `None`: there is nothing to renew.
     pub(crate) fn begin_renewal(self: &Arc<Self>, key: Key, now: Moment) -> Option<Duration> {
         let rules = self.rules();
         let mut is_taken_back = false;
@@ -74,7 +74,7 @@ impl Grant {
         lease
     }
 
-    /// Nobody took what was offered in time.
+    /// Takes back an offer that no waiter took in time.
     fn take_back(&self, now: Moment) {
         let LockRef { engine, keys, .. } = &*self.lock;
         if let Some(queue) = engine.wait_queues.queue_of(keys, self.is_shared()) {
@@ -82,18 +82,18 @@ impl Grant {
         }
     }
 
-    /// The script that renews it.
+    /// The script that renews this type of lock.
     pub(crate) fn script(&self) -> &'static Batch {
         self.lock.protocol.renewal()
     }
 
-    /// Its row in a batch of renewals.
+    /// Returns the row of this grant in a batch of renewals.
     pub(crate) fn row(&self, now: Moment) -> Row {
         let left = self.ask(|machine| machine.left(now));
         self.lock.protocol.renewal_row(self.holder(), left)
     }
 
-    /// A renewal has ended.
+    /// Ends a renewal, and tells the machine how.
     fn renewal_ends(self: &Arc<Self>, now: Moment, event: impl FnOnce(&mut Machine, &mut Effects)) {
         self.change(now, |state, effects| {
             state.renewal.end();
@@ -101,7 +101,8 @@ impl Grant {
         });
     }
 
-    /// The renewal that was sent at `sent` has succeeded. The next one is due at `next`.
+    /// Records that the renewal sent at `sent` succeeded. The next one is due at `next`. Tells the observer of a hold
+    /// that lasts.
     pub(crate) fn renewed(self: &Arc<Self>, sent: Moment, next: Moment, now: Moment) {
         self.renewal_ends(now, |machine, effects| machine.renewed(sent, next, now, effects));
         let Some(observer) = &self.lock.engine.observer else { return };
@@ -113,9 +114,10 @@ impl Grant {
             let Some(granted_at) = state.machine.lease.granted_at else { return };
             granted_at
         };
-        let Some(owner) = self.short_owner() else { return }; // permits have none
+        let Some(owner) = self.short_owner() else { return }; // permits have no owner
         let lasting = Box::new(Lasting::begin(observer, owner, &self.lock.keys.lock, since));
-        // If the hold ended meanwhile, that is told now.
+        // `begin` told the observer with nothing locked, so the hold perhaps ended meanwhile. Then `change` tells that
+        // end at once.
         let _told_twice = self.change(now, |state, _| match &state.lasting {
             None => {
                 state.lasting = Some(lasting);
@@ -125,7 +127,7 @@ impl Grant {
         });
     }
 
-    /// Begins to confirm a hold that lingers. `None`: it is not due, or ends instead.
+    /// Begins to confirm a hold that lingers. `None`: the confirmation is not due, or the lingering ends instead.
     pub(crate) fn begin_confirmation(self: &Arc<Self>, key: Key, now: Moment) -> Option<Confirmation> {
         let (epoch, is_closing) = (self.epoch(), self.lock.engine.is_closing());
         self.change(now, |state, _| {
@@ -163,12 +165,12 @@ impl Grant {
         });
     }
 
-    /// The renewal found that the server does not have it any more.
+    /// Records that the renewal found no hold on the server.
     pub(crate) fn renewal_found_nothing(self: &Arc<Self>, now: Moment) {
         self.renewal_ends(now, |machine, effects| machine.renewed_nothing(effects));
     }
 
-    /// The renewal failed. It is due again at `next`.
+    /// Records that the renewal failed. The next try is due at `next`.
     pub(crate) fn renewal_failed(self: &Arc<Self>, next: Moment, now: Moment) {
         self.renewal_ends(now, |machine, effects| machine.not_renewed(next, effects));
     }

@@ -1,9 +1,9 @@
 //! A read hold that stays on the server for the readers of this client that come later.
 //!
-//! From its grant on, the hold *lingers*: readers join it, also after the last one has left. When its time is over, the client asks the server
-//! once, with a *confirmation*, whether the hold is still there and whether somebody waits. If nobody joined since the last answer, it asks
-//! nothing, and the hold ends with the readers that are inside. So nothing polls under one long reader, and a lock that is read once costs
-//! what it costs without the option.
+//! From its grant on, the hold *lingers*: readers join it, also after the last one has left. When its time is over, the
+//! client asks the server once, with a *confirmation*, whether the hold is still there and whether somebody waits. If
+//! nobody joined since the last answer, it asks nothing, and the hold ends with the readers that are inside. So nothing
+//! polls under one long reader, and a lock that is read once costs what it costs without the option.
 
 use std::time::Duration;
 
@@ -13,17 +13,19 @@ use crate::engine::hold::deadline::Deadline;
 use crate::engine::hold::effects::Effects;
 use crate::engine::hold::lease::Rules;
 
-/// Somebody whom the server does not see can wait for so long before the lock is free for a moment.
+/// A waiter that the server does not know of waits about this long: the first confirmation after this time makes the
+/// lock free for a moment.
 const GAP: Duration = Duration::from_secs(1);
 
 /// A hold that lingers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Lingering {
-    /// The hold is confirmed after this time.
+    /// How long after the grant, or after a confirmation, the next confirmation is due.
     time: Duration,
-    /// When it began to linger.
+    /// When the hold began to linger.
     began: Moment,
-    /// Readers join until then: a quarter of the time later than the confirmation is sent, so that they need not wait for its answer.
+    /// Until when readers can join. This is a quarter of `time` after the confirmation is due, so that readers need not
+    /// wait for its answer.
     pub(super) until: Moment,
     /// A reader joined since the last confirmation was sent.
     pub(super) was_joined: bool,
@@ -47,19 +49,19 @@ pub(crate) struct Confirmation {
     pub(crate) linger: Duration,
     /// The lock becomes free for a moment, whatever the server sees.
     pub(crate) makes_gap: bool,
-    /// The epoch in which it is sent.
+    /// The epoch in which the confirmation is sent.
     epoch: Epoch,
 }
 
 impl<H: Deadline> Machine<H> {
-    /// The hold that the server granted just now lingers.
+    /// Lets the hold linger that the server granted just now.
     pub(super) fn begins_to_linger(&mut self, time: Duration, now: Moment) {
         if self.stay == Stay::None {
             self.stay = Stay::Lingers(Lingering::new(time, now));
         }
     }
 
-    /// Readers do not join it any more, and it ends with those that are inside.
+    /// Lets no more readers join the hold. A lingering hold now ends with the readers that have it.
     pub(crate) fn closes_to_readers(&mut self) {
         self.joining = Joining::Closed;
         if self.lingers() {
@@ -67,7 +69,8 @@ impl<H: Deadline> Machine<H> {
         }
     }
 
-    /// The same, if nobody is inside. True: the caller attends to it from here on, and releases it.
+    /// Ends a lingering hold if no reader has it. True: from here on, the caller attends to the grant, and releases the
+    /// hold.
     pub(crate) fn ends_idle(&mut self) -> bool {
         let is_idle = self.lingers() && self.parts.is_empty();
         if is_idle {
@@ -81,7 +84,8 @@ impl<H: Deadline> Machine<H> {
         matches!(self.stay, Stay::Lingers(_))
     }
 
-    /// Removes a hold that was given back, if the server keeps it for the readers that come. Otherwise changes nothing.
+    /// Removes a hold that was given back, if the grant lingers, so that the server keeps the hold for later readers.
+    /// Otherwise changes nothing.
     pub(crate) fn leaves_to_linger(&mut self, hold: &H, now: Moment) -> bool {
         let is_kept = self.lingers() && self.stays(now) && self.copies.at_most() == 1 && !self.was_lost();
         if is_kept {
@@ -90,7 +94,7 @@ impl<H: Deadline> Machine<H> {
         is_kept
     }
 
-    /// When it is to be confirmed.
+    /// Returns when the next confirmation of the lingering hold is due.
     pub(super) fn confirms_at(&self) -> Option<Moment> {
         match self.stay {
             Stay::Lingers(Lingering { until, time, .. }) => Some(until.minus(time / 4)),
@@ -98,7 +102,7 @@ impl<H: Deadline> Machine<H> {
         }
     }
 
-    /// The time to confirm it has come. `None`: it ends instead.
+    /// Begins a confirmation that is due. `None`: the lingering ends instead.
     pub(crate) fn begins_confirmation(
         &mut self,
         epoch: Epoch,
@@ -116,7 +120,7 @@ impl<H: Deadline> Machine<H> {
         Some(Confirmation { linger: lingering.time, makes_gap, epoch })
     }
 
-    /// The confirmation that was sent at `sent` found the hold. `is_wanted`: somebody waits.
+    /// Records that the confirmation sent at `sent` found the hold. `is_wanted`: the server has waiters for the lock.
     pub(crate) fn confirmed(
         &mut self,
         Confirmation { epoch, .. }: Confirmation,
@@ -135,7 +139,7 @@ impl<H: Deadline> Machine<H> {
         }
     }
 
-    /// The confirmation found nothing.
+    /// Records that the confirmation found no hold.
     pub(crate) fn confirmed_nothing(&mut self, effects: &mut Effects<H>) {
         self.found_nothing(effects);
         self.closes_to_readers();

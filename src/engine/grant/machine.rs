@@ -1,12 +1,14 @@
-//! What a client decides about one owner id, as a pure state machine. It has no clock, no future and no mutex. Events come in with the time,
-//! and what is to be reported goes out as [`Effects`].
+//! What a client decides about one owner id, as a pure state machine. It has no clock, no future and no mutex. Events
+//! come in with the time, and what is to be reported goes out as [`Effects`].
 //!
-//! A *part* is what one owner of this client holds, or acquires. The *copies* are the most that the server can have. The *target* is what the
-//! server is to have: the count of the part that wants most, or one for a hold that *stays*. Whatever the server can have above the target is
+//! A *part* is what one owner of this client holds, or acquires. The *copies* are the most that the server can have.
+//! The *target* is what the server is to have: the count of the part that wants most, or one for a hold that *stays*.
+//! Whatever the server can have above the target is
 //! *owed*. Either a future sends the release, and so attends to the grant, or the background does.
 //!
-//! Commands need not wait for each other. A release never goes below the target, and the target counts acquires before they are sent.
-//! So only the release of a grant that nobody wants goes to zero, and nobody acquires with that id again.
+//! Commands need not wait for each other. A release never goes below the target, and the target counts acquires before
+//! they are sent. So only the release of a grant that nobody wants goes to zero, and nobody acquires with that id
+//! again.
 
 use std::time::Duration;
 
@@ -27,13 +29,14 @@ use crate::telemetry::Renewed;
 pub(crate) enum Stay {
     #[default]
     None,
-    /// The waiter in front can take it until then.
+    /// The hold is offered to the waiter in front until then.
     Offered { until: Moment },
-    /// The readers that wait can join it until then.
+    /// The hold is kept until then, for the waiting readers to join.
     ForReaders { until: Moment },
-    /// The readers of this client that come join it.
+    /// The hold lingers, for readers of this client that come later.
     Lingers(Lingering),
-    /// The lock stays held until then, although its owner has perhaps released it. `lease`: is renewed for it.
+    /// The lock stays held until then for its minimum hold time, although its owner perhaps released it. `lease`: the
+    /// lease that is renewed meanwhile.
     Minimum { until: Moment, lease: Option<Duration> },
 }
 
@@ -46,7 +49,7 @@ impl Stay {
         }
     }
 
-    /// The lease that is renewed for it.
+    /// Returns the lease that the watchdog renews for this stay.
     fn renewed_lease(self, usual: Duration) -> Option<Duration> {
         match self {
             Self::None => None,
@@ -56,7 +59,8 @@ impl Stay {
     }
 }
 
-/// What was so when an attempt was sent. If it has changed, the hold is perhaps gone although no reply said so: then nobody shares it.
+/// Counters that were read before an attempt was sent. If one of them has changed since, the hold is perhaps gone
+/// although no reply said so, and nobody shares it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Epoch {
     /// How many switches to another master there had been.
@@ -87,9 +91,10 @@ pub(super) struct Lease {
     pub(super) longest: Duration,
     /// The server can keep the lock for longer than a hold lasts.
     pub(super) outlasts: bool,
-    /// When it is to be renewed.
+    /// When the next renewal is due.
     pub(super) renew_at: Option<Moment>,
-    /// The lease that the renewal under way asks for. `None`: it only restores a lease that another client shortened.
+    /// The lease that the renewal under way asks for. `None`: the renewal only restores a lease that another client
+    /// shortened.
     pub(super) asked: Option<Duration>,
 }
 
@@ -100,7 +105,7 @@ impl Lease {
     }
 }
 
-/// What was asked of the background.
+/// What the background was last asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Asked {
     Nothing,
@@ -116,9 +121,9 @@ enum Asked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Releasing {
     pub(super) release: Release,
-    /// It ends what an owner held. Otherwise it undoes an attempt.
+    /// The release ends the hold of an owner. Otherwise it undoes an attempt, or lowers the count.
     pub(super) ends_hold: bool,
-    /// It is repeated because a copy can run late.
+    /// The release is a repetition, because a copy of an attempt can run late.
     pub(super) is_repeated: bool,
 }
 
@@ -133,29 +138,30 @@ impl Releasing {
 pub(crate) enum End {
     /// `is_gone`: the server had nothing.
     Answered { connection: u64, is_gone: bool },
-    /// It changed nothing: it was refused, or not sent.
+    /// The release changed nothing: the server refused it, or it was not sent.
     NotRun,
-    /// Nobody learns the answer.
+    /// Nobody learns the answer, so the release perhaps ran.
     Unknown,
 }
 
-/// `H`: a hold of a guard.
+/// The state of one grant. `H`: a hold of a guard.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Machine<H> {
     pub(super) copies: Copies,
     /// The owners that stand on this grant: one, or the readers of this client that share a hold of the server.
     pub(super) parts: SmallVec<[Part<H>; 1]>,
     pub(super) stay: Stay,
-    /// Holds that were given back, and the last command that was sent before. The server has not said yet whether it still had them.
+    /// Holds that were given back, each with the last command sent before. The next release says whether the server
+    /// still had them.
     pub(super) given_back: SmallVec<[(H, Order); 1]>,
     /// A read hold of this owner uses the id of this grant.
     pub(super) is_lent: bool,
-    /// Others rely on it that this owner holds the lock: no other owner of this client gets the hold.
+    /// No other owner of this client may get the hold, because the diagnosis relies on this owner holding the lock.
     pub(super) is_reserved: bool,
     pub(super) joining: Joining,
-    /// The client was shut down while nobody polled the acquires under way: they get nothing.
+    /// A shutdown gave the acquires under way up, because nobody polled them. They get no hold.
     pub(super) is_given_up: bool,
-    /// The server was found to have nothing of this grant.
+    /// An answer said that the server has nothing of this grant.
     pub(super) is_gone: bool,
     pub(super) lease: Lease,
     /// The server has a place of this grant in the queue of a fair lock.
@@ -163,15 +169,15 @@ pub(crate) struct Machine<H> {
     pub(super) epoch: Epoch,
     /// The fencing token; 0: none.
     pub(super) token: u64,
-    /// Futures that send what is owed. While there is one, the background waits.
+    /// How many futures attend to this grant, and so send what is owed. While there is one, the background waits.
     pub(super) attended: u32,
     asked: Asked,
-    /// Counts what was asked of the background.
+    /// Counts the requests to the background.
     pub(super) requests: u32,
 }
 
 impl<H: Deadline> Machine<H> {
-    /// For a grant that an owner begins to acquire.
+    /// Makes the machine of a grant that an owner begins to acquire.
     pub(crate) fn new(owner: OwnerKey, began: Began) -> Self {
         let mut machine = Self {
             copies: Copies::default(),
@@ -195,8 +201,6 @@ impl<H: Deadline> Machine<H> {
         machine
     }
 
-    // --- what is wanted ------------------------------------------------------------------------------------------------
-
     /// Adds an owner that is about to get a hold.
     pub(crate) fn attaches(&mut self, owner: OwnerKey, began: Began) {
         match self.part_mut(owner) {
@@ -205,14 +209,14 @@ impl<H: Deadline> Machine<H> {
         }
     }
 
-    /// An owner that has a hold acquires once more. Returns the count to ask for. `None`: it has no hold.
+    /// Begins another acquire of an owner that has a hold. Returns the count to ask for. `None`: the owner has no hold.
     pub(crate) fn reenters(&mut self, owner: OwnerKey, now: Moment) -> Option<u32> {
         let part = self.part_mut(owner).filter(|part| part.live(now) > 0)?;
         part.pending += 1;
         Some(part.live(now) + part.pending)
     }
 
-    /// An acquire has ended without a hold.
+    /// Records that an acquire ended without a hold.
     pub(crate) fn ends_pending(&mut self, owner: OwnerKey) {
         if let Some(part) = self.part_mut(owner) {
             part.pending -= 1;
@@ -221,7 +225,8 @@ impl<H: Deadline> Machine<H> {
         self.tidy();
     }
 
-    /// The server granted a hold until `until`, for an acquire under way. False: a shutdown gave that up meanwhile.
+    /// Adds a hold that the server granted until `until`, for an acquire under way. False: a shutdown gave that acquire
+    /// up meanwhile.
     pub(crate) fn holds(
         &mut self,
         owner: OwnerKey,
@@ -238,19 +243,22 @@ impl<H: Deadline> Machine<H> {
         let lease = hold.renewed_lease(rules.lease);
         part.holds.push(hold);
         self.has_place = false;
-        // Perhaps another hold made the server's lease longer than this hold lasts.
+        // If the lock was held before, another hold perhaps made the server's lease longer than this hold lasts. Then
+        // the watchdog has to act when this hold ends.
         self.lease.outlasts |= had_one;
         if !had_one {
             self.lease.granted_at = Some(now);
         }
         self.lease.until = self.lease.until.max(until);
         if let Some(lease) = lease {
-            // A period after its lease was asked for, at the latest: the reply perhaps took long, or the next renewal is that of a longer lease.
+            // The next renewal comes at the latest one period after the command for this lease was sent: the reply
+            // perhaps took long, or the renewal that is due next belongs to a longer lease.
             let period = rules.periods.renewal(lease, rules.is_shared);
             let next = self.lease.renew_at.unwrap_or_else(|| now.plus((rules.within)(period)));
             self.lease.renew_at = Some(next.min(until.minus(lease).plus(period)));
             if self.is_gone {
-                // The answer that found nothing was perhaps that of a later command. A renewal asks at once.
+                // An answer said that the server has nothing, perhaps to a command that ran after this acquire. A
+                // renewal asks at once, so that a loss is found.
                 self.lease.renew_at = Some(now);
             }
         }
@@ -262,15 +270,16 @@ impl<H: Deadline> Machine<H> {
         self.attended += u32::from(attends);
         self.ends_stay(now);
         let Some((owner, hold)) = self.take(hold) else { return };
-        // The loss of a hold that was lost already was told, so the server is not asked about it. While other owners stand on the grant, or it
-        // lingers, the server is not asked, either.
+        // `given_back` lists the holds of which the next release asks whether the server still had them. A hold that
+        // was lost before is not listed, because its loss was told. Nor is a hold whose grant lingers or has other
+        // owners.
         if hold.relies_on(now) && !self.lingers() && self.parts.iter().all(|part| part.owner == owner) {
             self.given_back.push((hold, self.copies.last()));
         }
         self.tidy();
     }
 
-    /// Leaves a hold to end by itself. Only its end is kept.
+    /// Leaves a hold to end with its lease. The machine remembers only when.
     pub(crate) fn leaks(&mut self, hold: &H, now: Moment) {
         if let Some((owner, hold)) = self.take(hold).filter(|(_, hold)| hold.relies_on(now))
             && let Some(part) = self.part_mut(owner)
@@ -284,7 +293,7 @@ impl<H: Deadline> Machine<H> {
         self.parts.iter_mut().find_map(|part| Some((part.owner, part.take(hold)?)))
     }
 
-    /// The lock stays held until then, at least.
+    /// Keeps the lock held until then, at least.
     pub(crate) fn stays_until(&mut self, until: Moment, lease: Option<Duration>) {
         let (before, lease_before) = match self.stay {
             Stay::Minimum { until, lease } => (until, lease),
@@ -300,7 +309,7 @@ impl<H: Deadline> Machine<H> {
         }
     }
 
-    /// Undoes the acquires under way, which nobody polls, at a shutdown.
+    /// Gives the acquires under way up at a shutdown, because nobody polls them.
     pub(crate) fn gives_up(&mut self) {
         if self.is_wanted() {
             (self.is_given_up, self.has_place) = (true, false);
@@ -321,7 +330,7 @@ impl<H: Deadline> Machine<H> {
         matches!(self.stay, Stay::Offered { .. } | Stay::ForReaders { .. })
     }
 
-    /// The server is not asked whether it still had what was given back.
+    /// Forgets the holds that were given back: no release will ask about them.
     pub(super) fn forgets_given_back(&mut self, effects: &mut Effects<H>) {
         self.given_back.drain(..).for_each(|(hold, _)| effects.left(hold));
     }
@@ -347,14 +356,14 @@ impl<H: Deadline> Machine<H> {
         self.all_holds().next().is_some()
     }
 
-    /// The count that the server is to have.
+    /// Returns the count that the server is to have.
     pub(crate) fn target(&self, now: Moment) -> u32 {
         let pending = |part: &Part<H>| if self.is_given_up { 0 } else { part.pending };
         let stays = self.stays(now);
         self.parts.iter().map(|part| part.live(now) + pending(part)).fold(stays.into(), u32::max)
     }
 
-    /// Until when the lock stays held for its minimum hold time although nobody holds it.
+    /// Returns until when the lock stays held for its minimum hold time, if no owner holds it.
     pub(super) fn kept_until(&self) -> Option<Moment> {
         match self.stay {
             Stay::Minimum { until, .. } if self.parts.is_empty() => Some(until),
@@ -362,12 +371,12 @@ impl<H: Deadline> Machine<H> {
         }
     }
 
-    /// Where in the program the first of the holds was acquired that can be relied on.
+    /// Returns where in the program the first valid hold was acquired.
     pub(crate) fn held_at(&self, now: Moment) -> Option<Caller> {
         self.parts.iter().find_map(|part| part.held_at(now))
     }
 
-    /// Whether somebody here still holds the lock, or it stays for somebody. Nobody has a leaked hold.
+    /// Whether an owner of this client holds the lock, or the lock stays for one. A leaked hold does not count.
     pub(crate) fn is_in_use(&self, now: Moment) -> bool {
         let has_some = |part: &Part<H>| !part.holds.is_empty() || part.pending > 0;
         (self.stay != Stay::None || self.parts.iter().any(has_some)) && self.target(now) > 0
@@ -378,7 +387,7 @@ impl<H: Deadline> Machine<H> {
         self.lease.granted_at.is_some()
     }
 
-    /// Whether somebody is acquiring.
+    /// Whether an acquire is under way that was not given up.
     pub(crate) fn is_wanted(&self) -> bool {
         !self.is_given_up && self.parts.iter().any(|part| part.pending > 0)
     }
@@ -388,14 +397,13 @@ impl<H: Deadline> Machine<H> {
         self.was_held() && (self.is_gone || self.copies.found_nothing())
     }
 
-    /// Whether a release that is under way can still explain the loss.
+    /// Whether the hold seems lost, and a release that is under way can still explain the loss.
     pub(crate) fn was_perhaps_lost(&self) -> bool {
         self.was_lost() && !self.is_gone && self.copies.expects_answer()
     }
 
-    // --- attempts ------------------------------------------------------------------------------------------------------
-
-    /// An attempt to hold `want` times, with this lease, is about to be sent on this connection. `None`: a shutdown gave it up.
+    /// Records an attempt to hold `want` times, with this lease, that is about to be sent on this connection. `None`: a
+    /// shutdown gave the acquire up.
     pub(crate) fn attempts(
         &mut self,
         connection: u64,
@@ -408,12 +416,14 @@ impl<H: Deadline> Machine<H> {
             return None;
         }
         if self.was_held() && self.epoch != epoch {
-            // It re-enters. Until that is answered, nobody knows whether the hold is still there.
+            // The owner re-enters after a switch to another master, or after a forced release. Until the server
+            // answers, the hold is perhaps gone, so no reader may join it.
             self.closes_to_readers();
         }
         self.epoch = epoch;
         self.asks_for(lease, rules);
-        // Whatever the outcome is, the server can keep the lock for longer than the other holds last.
+        // A re-entry can make the server's lease longer, whatever its outcome is. So the server can keep the lock after
+        // the earlier holds have ended.
         self.lease.outlasts |= want > 1;
         Some(self.copies.attempts(connection, want))
     }
@@ -422,23 +432,25 @@ impl<H: Deadline> Machine<H> {
     fn asks_for(&mut self, lease: Duration, rules: &Rules) {
         self.lease.longest = self.lease.longest.max(lease);
         if rules.is_shared && lease > rules.lease {
-            // The longer lease is for this owner. Readers that come later get a hold of their own.
+            // This owner asked for a lease longer than the usual one. Readers that come later do not join: they acquire
+            // a hold of their own with the usual lease.
             self.joining = Joining::Closed;
         }
     }
 
-    /// An attempt has ended.
+    /// Records how an attempt ended.
     pub(crate) fn answered(&mut self, connection: u64, order: Order, answer: Answer) {
         self.copies.ends(connection, order, answer);
         let is_held = matches!(answer, Answer::Granted | Answer::Has(1..));
         self.lease.outlasts |= is_held && self.copies.may_run_late();
         if self.is_given_up && (is_held || matches!(answer, Answer::Unknown)) {
-            // Its future was not polled, so a release that was counted later perhaps overtook it.
+            // A shutdown gave this acquire up while nobody polled its future. The server perhaps ran the release first
+            // and the acquire after it, so it can have a hold.
             self.copies.can_have(1);
         }
     }
 
-    /// The server has nothing of this grant: all its holds are lost.
+    /// Records that the server has nothing of this grant, so all its holds are lost.
     pub(crate) fn loses(&mut self, effects: &mut Effects<H>) {
         let is_news = !std::mem::replace(&mut self.is_gone, true) && self.was_held();
         effects.is_free |= is_news;
@@ -449,30 +461,33 @@ impl<H: Deadline> Machine<H> {
         self.tidy();
     }
 
-    /// The server has a place of this grant in the queue of a fair lock. Returns whether it had one already.
+    /// Records that the server has a place of this grant in the queue of a fair lock. Returns whether it had one
+    /// before.
     pub(super) fn gets_place(&mut self) -> bool {
         let had_place = self.has_place;
         self.has_place |= self.is_wanted();
         had_place
     }
 
-    // --- what is owed --------------------------------------------------------------------------------------------------
-
     /// Whether the server can have more than it is to have.
     pub(crate) fn is_owed(&self, now: Moment) -> bool {
         let at_most = self.copies.at_most();
-        // Usually one attempt or nothing is left, and the target need not be computed.
+        // Usually the server can have one attempt under way, or nothing. Then nothing is owed, and the target is not
+        // computed.
         at_most > u32::from(self.is_wanted()) && at_most > self.target(now)
     }
 
-    /// Whether the server can have more than it is to have, and has answered no release of it. False while an undo is repeated only because a late copy of an attempt can arrive.
+    /// Whether the server can have more than it is to have, and has answered no release of it. False while an undo is
+    /// repeated only because a late copy of an attempt can arrive.
     pub(crate) fn owes_release(&self, now: Moment) -> bool {
         self.copies.owes_release(self.target(now))
     }
 
-    /// A release is about to be sent, if something is owed.
+    /// Begins a release, which is about to be sent. `None`: nothing is owed.
     pub(crate) fn releases(&mut self, now: Moment) -> Option<Releasing> {
         // From here on nobody takes what stayed, also with an earlier `now`.
+        // A stay that is over is forgotten before its hold is released. Otherwise a caller that read the clock earlier
+        // would still take the hold.
         self.ends_stay(now);
         let keep = self.target(now);
         if self.copies.at_most() <= keep {
@@ -485,7 +500,7 @@ impl<H: Deadline> Machine<H> {
         })
     }
 
-    /// A release has ended.
+    /// Records how a release ended.
     pub(crate) fn ends_release(
         &mut self,
         Releasing { release, .. }: Releasing,
@@ -499,14 +514,15 @@ impl<H: Deadline> Machine<H> {
         }
         let found_nothing = self.copies.found_nothing();
         if found_nothing && self.copies.expects_answer() {
-            return; // another release says whether that is a loss
+            return; // a release that is under way can still explain the missing hold
         }
         if found_nothing && !self.has_holds() && !self.given_back.is_empty() {
-            // One event for the lock, however many nested holds were given back.
+            // Report one loss for the lock, however many nested holds were given back.
             let (hold, _) = self.given_back.remove(0);
             effects.was_gone(hold);
         }
-        // The next release asks about those that were given back later.
+        // This release asked only about holds that were given back before it was sent. The next release asks about the
+        // others.
         let is_asked = |(_, sent): &(H, Order)| found_nothing || *sent < release.order;
         if found_nothing || matches!(end, End::Answered { .. }) {
             while let Some(at) = self.given_back.iter().position(is_asked) {
@@ -518,25 +534,26 @@ impl<H: Deadline> Machine<H> {
         }
     }
 
-    /// A future that was to send what is owed has ended.
+    /// Records that a future no longer attends to this grant.
     pub(crate) const fn no_longer_attended(&mut self) {
         self.attended -= 1;
     }
 
-    /// A future sends what is owed from here on.
+    /// Records that a future attends to this grant, and so sends what is owed.
     pub(crate) const fn attended(&mut self) {
         self.attended += 1;
     }
 
-    /// Whether the background has to do something that it was not asked for before.
+    /// Whether the background has to do more than it was asked for before. If so, counts a request.
     pub(super) fn asks_background(&mut self, now: Moment, effects: &mut Effects<H>) -> bool {
         let at_most = self.copies.at_most();
-        // Often nothing is left, and the target need not be computed.
+        // Often the server has nothing. Then nothing is owed, and the target is not computed.
         let target = if at_most == 0 { 0 } else { self.target(now) };
         if at_most <= target {
             self.asked = Asked::Nothing;
             if !self.given_back.is_empty() && self.stay == Stay::None && !self.copies.expects_answer() {
-                // No release asks about these holds: another acquire took over their count.
+                // Another acquire raised the target before a release was sent, so no release asks whether the server
+                // still had these holds. They leave the list.
                 self.forgets_given_back(effects);
             }
             return false;
@@ -557,8 +574,8 @@ impl<H: Deadline> Machine<H> {
         true
     }
 
-    /// The background has done what it was asked for. `forgets`: no copy can run any more, or the lease has ended, so what is still owed is
-    /// forgotten, unless something was asked for since it has `seen` so many requests.
+    /// Records that the background's job has ended, which had `seen` this many requests. `forgets`: no copy can run any
+    /// more, or the lease has ended. Then what is still owed is forgotten, unless a request came after those.
     pub(super) fn background_ends(&mut self, seen: u32, forgets: bool, now: Moment) {
         if forgets && self.requests == seen {
             self.copies.forgets_above(self.target(now));
@@ -574,11 +591,12 @@ impl<H: Deadline> Machine<H> {
         of_holds.chain(self.stay.renewed_lease(rules.lease)).max()
     }
 
-    /// When the watchdog has to do something next: a renewal, or the end of what the server can keep for longer.
+    /// Returns when the watchdog has to act next: for a renewal, or at the end of a hold that the server can keep for
+    /// longer.
     pub(super) fn due(&mut self, now: Moment, rules: &Rules) -> Option<Moment> {
         if self.stay == Stay::None && !self.parts.iter().any(Part::has_holds) {
             self.lease.renew_at = None;
-            return None; // as mostly
+            return None; // the usual case: no hold and no stay
         }
         let renewed_lease = self.renewed_lease(rules);
         if renewed_lease.is_none() && !(rules.is_checked && self.has_holds()) {
@@ -598,8 +616,9 @@ impl<H: Deadline> Machine<H> {
         self.all_holds().filter_map(end).chain(leaked).chain(stay).chain(self.lease.renew_at).min()
     }
 
-    /// It was due at `due`, or everything is renewed now. Forgets what has ended. Returns the lease to ask for; zero changes the lease only if
-    /// somebody shortened it. `None`: there is nothing to renew.
+    /// Begins a renewal. The grant was due at `due`, or everything is renewed now. Forgets holds that have ended.
+    /// Returns the lease to ask for. Zero: the server changes the lease only if another client shortened it. `None`:
+    /// there is nothing to renew.
     pub(crate) fn begins_renewal(
         &mut self,
         due: Moment,
@@ -612,8 +631,8 @@ impl<H: Deadline> Machine<H> {
             part.forget_ended(now, effects);
         }
         self.tidy();
-        // A grant that comes before its time fills a batch, or everything is renewed. One that comes at its time is perhaps here only because a
-        // hold has ended.
+        // A grant that comes before it is due is renewed: the scheduler fills a batch, or renews everything. A grant
+        // that is due is renewed only if `renew_at` has come: perhaps it is here only because a hold has ended.
         let is_due = now < due || self.lease.renew_at.is_none_or(|at| at <= now);
         let lease = self.renewed_lease(rules);
         if !is_due || (lease.is_none() && !(rules.is_checked && self.has_holds())) {
@@ -623,24 +642,25 @@ impl<H: Deadline> Machine<H> {
         Some(lease.unwrap_or_default())
     }
 
-    /// How long the server has to keep it, if nothing is renewed.
+    /// Returns how long the server has to keep the lock, if nothing is renewed.
     pub(crate) fn left(&self, now: Moment) -> Duration {
         let stays = (self.stay != Stay::None).then(|| self.lease.until.since(now));
         self.all_holds().map(|hold| hold.left(now)).chain(stays).max().unwrap_or_default()
     }
 
-    /// The renewal that was sent at `sent` has succeeded. The next one is due at `next`.
+    /// Records that the renewal sent at `sent` succeeded. The next one is due at `next`.
     pub(crate) fn renewed(&mut self, sent: Moment, next: Moment, now: Moment, effects: &mut Effects<H>) {
         effects.renewed = Some(Renewed::Ok);
         if let Some(lease) = self.lease.asked {
             self.keeps_lease(lease, sent, now);
         }
-        // A hold that ended during the renewal has to be released again: the renewal made the server's lease longer.
+        // If a hold ended while the renewal was under way, the renewal made the server's lease longer all the same. So
+        // the watchdog comes back at once to release that hold.
         let has_ended = self.all_holds().any(|hold| !hold.relies_on(now));
         self.lease.renew_at = Some(if has_ended { now } else { next });
     }
 
-    /// The server keeps the holds that are renewed for this lease, since a command that was sent at `sent`.
+    /// Moves the deadlines of renewed holds: a command that was sent at `sent` set this lease on the server.
     pub(super) fn keeps_lease(&mut self, lease: Duration, sent: Moment, now: Moment) {
         let deadline = lease::deadline(sent, lease);
         self.lease.until = self.lease.until.max(deadline);
@@ -651,13 +671,13 @@ impl<H: Deadline> Machine<H> {
         }
     }
 
-    /// The renewal failed. It is due again at `next`.
+    /// Records that the renewal failed. The next try is due at `next`.
     pub(crate) const fn not_renewed(&mut self, next: Moment, effects: &mut Effects<H>) {
         effects.renewed = Some(Renewed::Failed);
         self.lease.renew_at = Some(next);
     }
 
-    /// The renewal found nothing.
+    /// Records that the renewal found no hold.
     pub(crate) fn renewed_nothing(&mut self, effects: &mut Effects<H>) {
         if self.has_holds() {
             effects.renewed = Some(Renewed::Gone);
@@ -665,15 +685,16 @@ impl<H: Deadline> Machine<H> {
         self.found_nothing(effects);
     }
 
-    /// The server has nothing of it. If the grant has no holds, that is no loss: they were given back, and the release was faster.
+    /// Records that a command found no hold on the server. If the grant has no holds, this is no loss: they were given
+    /// back, and the release was faster.
     pub(crate) fn found_nothing(&mut self, effects: &mut Effects<H>) {
         if self.has_holds() || self.stay != Stay::None {
             self.loses(effects);
         }
     }
 
-    /// A lease that the user chose is about to be asked for. The server can keep the lock for longer than the holds last, also if nobody
-    /// learns the answer.
+    /// Records that a lease which the user chose is about to be asked for. From here on, the server can keep the lock
+    /// for longer than the holds last, even if the answer is lost.
     pub(crate) fn extends(&mut self, lease: Duration, rules: &Rules) {
         self.asks_for(lease, rules);
         self.lease.outlasts = true;
@@ -878,7 +899,8 @@ mod tests {
         assert_eq!(machine.target(sent), 0);
     }
 
-    /// After a switch to another master, the owner re-enters. The new master has perhaps not answered yet, and perhaps lacks the hold.
+    /// After a switch to another master, the owner re-enters. The new master has perhaps not answered yet, and perhaps
+    /// lacks the hold.
     #[test]
     fn nobody_joins_a_hold_of_an_earlier_epoch_that_its_owner_re_enters() {
         let [one, two] = [OwnerKey::default(), OwnerKey::default()];
@@ -911,8 +933,8 @@ mod tests {
         assert!(ends(switched, false, switched) && ends(same, true, same) && ends(same, false, switched));
     }
 
-    /// The first attempt of a claim was not answered, and the second one was granted on another connection. A copy of the first one makes the
-    /// server's lease longer.
+    /// The first attempt of a claim was not answered, and the second one was granted on another connection. A copy of
+    /// the first one makes the server's lease longer.
     #[test]
     fn the_end_of_a_granted_claim_is_due_while_a_copy_can_run_late() {
         let owner = OwnerKey::default();

@@ -1,25 +1,28 @@
 //! A grant: what one owner id holds, or possibly holds, on one lock of one server.
 //!
-//! An owner that holds nothing on a name gets a new grant with a new id when it begins to acquire. Re-entries raise the grant's
-//! count and releases lower it. At zero the grant is over, and its id is never used again. So it does no harm if a command is
-//! sent twice, or if an old copy of it runs late. A copy names an id and a target count, and finds either nothing or the hold
-//! that it was meant for. There is one exception: a late copy of a first acquire creates a hold. The background repeats the release until no
-//! such copy can arrive.
+//! An owner that holds nothing on a name gets a new grant with a new id when it begins to acquire. Re-entries raise the
+//! grant's count and releases lower it. At zero the grant is over, and its id is never used again. So it does no harm
+//! if a command is sent twice, or if an old copy of it runs late. A copy names an id and a target count, and finds
+//! either nothing or the hold that it was meant for. There is one exception: a late copy of a first acquire creates a
+//! hold. The background repeats the release until no such copy can arrive.
 //!
-//! [`machine`] decides, and is pure. Its parts are in files of their own: what this client wants is [`part`], what the server can have is
-//! [`copies`], what the owners of the client give each other is [`passing`], and what readers leave for those that come is [`lingering`]. [`attempt`], [`release`] and [`undo`] send commands, and tell the
-//! machine how they ended. After each event, [`Grant::change`] schedules what is due, hands what is owed to the background, and then reports what
-//! happened, with no mutex locked.
+//! [`machine`] decides, and is pure. Its parts are in files of their own: what this client wants is [`part`], what the
+//! server can have is [`copies`], what the owners of the client give each other is [`passing`], and what readers leave
+//! for those that come is [`lingering`]. [`attempt`], [`release`] and [`undo`] send commands, and tell the machine how
+//! they ended. After each event, [`Grant::change`] schedules what is due, hands what is owed to the background, and
+//! then reports what happened, with no mutex locked.
 //!
-//! Time is an argument. Only what awaits reads the clock: before it sends, and after the answer. A `drop` reads the clock, too.
+//! Time is an argument. Only what awaits reads the clock: before it sends, and after the answer. A `drop` reads the
+//! clock, too.
 //!
 //! # The explorer
 //!
-//! `explorer.rs` runs the machine against a model of the server, of two connections, and of the futures, the background and the watchdog. One
-//! owner acquires, re-enters and gives back, a second one takes its hold over or joins it, and another client takes the lock whenever it is free.
-//! In each run one or two things go wrong: a future is dropped at an await, a connection breaks and leaves copies, a command is refused, the
-//! hold is removed, a shutdown gives up, a guard is leaked, or a step is late. It visits sixteen configurations as a whole, and
-//! `scripts/nightly` twenty larger ones. It checks:
+//! `explorer.rs` runs the machine against a model of the server, of two connections, and of the futures, the background
+//! and the watchdog. One owner acquires, re-enters and gives back, a second one takes its hold over or joins it, and
+//! another client takes the lock whenever it is free. In each run one or two things go wrong: a future is dropped at an
+//! await, a connection breaks and leaves copies, a command is refused, the hold is removed, a shutdown gives up, a
+//! guard is leaked, or a step is late. It visits sixteen configurations as a whole, and `scripts/nightly` twenty larger
+//! ones. It checks:
 //!
 //! - Until somebody removes the hold, a guard that can be relied on has it on the server, and no other client has the lock.
 //! - The server has nothing that the copies do not count. Whatever is owed is attended, asked of the background, or due.
@@ -27,8 +30,9 @@
 //! - A lock stays held for its minimum hold time.
 //! - An end can be reached from every state.
 //!
-//! It does not cover places in a fair queue, several permits, leases of their own, switches to another master, locks of several members, and
-//! threads that swap commands between the machine and the connection. The simulated worlds and the tests with shuttle do.
+//! It does not cover places in a fair queue, several permits, leases of their own, switches to another master, locks of
+//! several members, and threads that swap commands between the machine and the connection. The simulated worlds and the
+//! tests with shuttle do.
 
 mod attempt;
 mod copies;
@@ -86,14 +90,14 @@ struct State {
     confirmation: Slot,
     /// Set when an observer was told that the hold lasts.
     lasting: Option<Box<Lasting>>,
-    /// The background works on this grant. Wakes its job.
+    /// Set while the background works on this grant. Wakes the job.
     undoing: Option<Arc<Notify>>,
     /// The background keeps the lock for its minimum hold time.
     is_kept: bool,
 }
 
 impl Grant {
-    /// `same`: a grant whose owner id it shares.
+    /// Makes a grant. `same`: an existing grant whose owner id the new one shares.
     fn new(lock: Arc<LockRef>, same: Option<&Self>, owner: OwnerKey, caller: Caller) -> Self {
         let count = lock.permits.count();
         let number = lock.engine.next_number(count);
@@ -110,8 +114,6 @@ impl Grant {
         };
         Self { lock, id, number, state: Mutex::new(state) }
     }
-
-    // --- events --------------------------------------------------------------------------------------------------------
 
     /// Asks the machine.
     fn ask<T>(&self, question: impl FnOnce(&Machine) -> T) -> T {
@@ -136,7 +138,8 @@ impl Grant {
         result
     }
 
-    /// Sets when the grant is due. Returns what follows after unlocking, if anything does.
+    /// Schedules the next renewal, confirmation and heartbeat. Returns what has to be done after unlocking, if
+    /// anything.
     fn settle(self: &Arc<Self>, state: &mut State, effects: &mut Effects, now: Moment) -> Option<After> {
         let LockRef { engine, keys, .. } = &*self.lock;
         let due = state.machine.due(now, self.rules());
@@ -159,7 +162,7 @@ impl Grant {
         let keeps = state.machine.kept_until().filter(|_| !state.is_kept);
         let has_ended = state.lasting.is_some() && !state.machine.is_in_use(now);
         if !is_asked && !has_ended && keeps.is_none() && effects.is_empty() {
-            return None; // as mostly
+            return None; // the usual case: nothing follows
         }
         state.is_kept |= keeps.is_some();
         Some(After {
@@ -171,9 +174,9 @@ impl Grant {
         })
     }
 
-    /// Tells what happened, with nothing locked.
+    /// Starts jobs and reports what happened, with nothing locked.
     fn perform(self: &Arc<Self>, effects: Effects, After { renewing, lasted, starts, job, keeps }: After) {
-        // First, because code of the user can panic.
+        // Start the background job first: the code of the user that runs below can panic, and the job must not be lost.
         match job {
             Some(job) if starts => self.undo(job),
             Some(job) => job.notify_one(),
@@ -190,7 +193,7 @@ impl Grant {
         }
         drop(lasted);
         if is_free {
-            // Perhaps no message told the waiters of this client that the lock is free.
+            // The server lost the hold, perhaps without a message. So this client wakes its own waiters.
             let LockRef { engine, protocol, keys, .. } = &*self.lock;
             if protocol.queue().is_some() {
                 engine.heartbeats.rush();
@@ -209,10 +212,8 @@ impl Grant {
         Epoch { switches: engine.store.switch_count(), forced: engine.forced() }
     }
 
-    // --- holds ---------------------------------------------------------------------------------------------------------
-
-    /// Adds a hold that the server granted until `until`, for an acquire under way. From here on, the watchdog renews it. False: a shutdown
-    /// gave the acquire up meanwhile.
+    /// Adds a hold that the server granted until `until`, for an acquire under way. From here on, the watchdog renews
+    /// it. False: a shutdown gave the acquire up meanwhile.
     fn add_hold(
         self: &Arc<Self>,
         owner: OwnerKey,
@@ -224,87 +225,87 @@ impl Grant {
         let (is_added, epoch) =
             self.event(now, |machine, _| (machine.holds(owner, hold, (until, now), rules), machine.epoch));
         if is_added && epoch.switches != self.lock.engine.store.switch_count() {
-            // The renewals of the switch perhaps came before the hold was scheduled.
+            // Another server became the master during the attempt. Its rush of renewals perhaps ran before this hold
+            // was scheduled, so everything is renewed once more.
             self.lock.engine.renewals.rush();
         }
         is_added
     }
 
-    /// The server granted this token.
+    /// Records the fencing token that the server granted.
     fn sets_token(&self, token: u64) {
         lock(&self.state).machine.token = token;
     }
 
-    /// The hold that the server granted is perhaps gone already, so it is not handed over.
+    /// Records that the granted hold is perhaps gone already, so it must not be handed over.
     pub(crate) fn forbids_hand_over(&self) {
         lock(&self.state).machine.lease.is_unsure = true;
     }
 
-    /// Removes a hold that was given back: from here on, the lease is not renewed for it. The caller sends the release, and tells when it
-    /// does so no more: [`no_longer_attended`](Self::no_longer_attended).
+    /// Removes a hold that was given back: from here on, its lease is not renewed. The caller sends the release, and
+    /// calls [`no_longer_attended`](Self::no_longer_attended) when it stops.
     pub(crate) fn give_back(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) {
         let hold = HoldOnMember { hold: Arc::clone(hold), member: 0 };
         self.event(now, |machine, _| machine.gives_back(&hold, true, now));
     }
 
-    /// A future sends what is owed from here on.
+    /// Records that a future attends to this grant, and so sends what is owed.
     pub(crate) fn attended(&self) {
         lock(&self.state).machine.attended();
     }
 
-    /// A future that was to send what is owed has ended. False: something is left for the background, see [`look`](Self::look).
+    /// Records that a future no longer attends to this grant. False: something is left, and [`look`](Self::look) has to
+    /// hand it to the background.
     pub(crate) fn no_longer_attended(&self) -> bool {
         let mut state = lock(&self.state);
         state.machine.no_longer_attended();
         let (is_over, job) = (state.machine.copies.at_most() == 0, state.undoing.clone());
         drop(state);
         if let Some(job) = job {
-            job.notify_one(); // it waits for this
+            job.notify_one(); // the job rests while a future attends to the release
         }
         is_over
     }
 
-    /// The lock stays held until then, for whoever has `hold` now.
+    /// Keeps the lock held until then, even if `hold` is given back before.
     pub(crate) fn stays_until(self: &Arc<Self>, until: Moment, hold: &Hold, now: Moment) {
         let lease = hold.renewed_lease(self.lock.engine.config.watchdog_lease());
         self.event(now, |machine, _| machine.stays_until(until, lease));
     }
 
-    /// Leaves a hold to end by itself.
+    /// Leaves a hold to end with its lease.
     pub(crate) fn leak(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) {
         let hold = HoldOnMember { hold: Arc::clone(hold), member: 0 };
         self.event(now, |machine, _| machine.leaks(&hold, now));
     }
 
-    /// Lends the id of this grant to a read hold of the same owner. False: the owner has no hold here. [`look`](Self::look) has to follow, with
-    /// nothing locked.
+    /// Lends the id of this grant to a read hold of the same owner. False: the owner has no hold here.
+    /// [`look`](Self::look) has to follow, with nothing locked.
     fn lends(&self, owner: OwnerKey, now: Moment) -> bool {
         lock(&self.state).machine.lends(owner, now)
     }
 
-    /// An acquire of an owner has ended without a hold.
+    /// Records that an acquire of an owner ended without a hold.
     fn ends_pending(self: &Arc<Self>, owner: OwnerKey, now: Moment) {
         self.event(now, |machine, _| machine.ends_pending(owner));
     }
 
-    /// Undoes the acquires under way, which nobody polls, at a shutdown.
+    /// Gives the acquires under way up at a shutdown, because nobody polls them. Whatever they acquired is undone.
     pub(crate) fn give_up(self: &Arc<Self>, now: Moment) {
         self.event(now, |machine, _| machine.gives_up());
     }
 
-    /// Looks again at what depends on the time.
+    /// Schedules and hands over what has become due since the last event.
     pub(crate) fn look(self: &Arc<Self>, now: Moment) {
         self.event(now, |_, _| {});
     }
-
-    // --- questions -----------------------------------------------------------------------------------------------------
 
     /// The fencing token, if this type of lock has one.
     pub(crate) fn token(&self) -> Option<u64> {
         Some(self.ask(|machine| machine.token)).filter(|&token| token > 0)
     }
 
-    /// The ids of its permits, if it is one of a semaphore.
+    /// The ids of the permits, if this is a grant of a semaphore.
     pub(crate) const fn permits(&self) -> Option<PermitIds> {
         if let Arg::Permits(ids) = self.id { Some(ids) } else { None }
     }
@@ -325,7 +326,7 @@ impl Grant {
         self.ask(machine::Machine::was_lost)
     }
 
-    /// Whether the answer to another release under way says whether the hold was gone.
+    /// Whether the hold seems gone, and the answer to another release that is under way can still explain that.
     pub(crate) fn is_perhaps_gone(&self) -> bool {
         self.ask(machine::Machine::was_perhaps_lost)
     }
@@ -335,8 +336,8 @@ impl Grant {
         self.ask(|machine| machine.is_owed(now))
     }
 
-    /// Whether the server can have more holds than desired, and has not answered a release of them yet. False while an undo is
-    /// repeated only because a late copy of an attempt can arrive.
+    /// Whether the server can have more holds than desired, and has not answered a release of them yet. False while an
+    /// undo is repeated only because a late copy of an attempt can arrive.
     pub(crate) fn owes_release(&self, now: Moment) -> bool {
         self.ask(|machine| machine.owes_release(now))
     }
@@ -370,44 +371,44 @@ impl Grant {
         self.lock.holder(&self.id, self.number)
     }
 
-    /// Whether other clients can shorten its lease, as Java's watchdog does to a read-write lock.
+    /// Whether other clients can shorten the lease, as Java's watchdog does to a read-write lock.
     pub(crate) fn is_shared(&self) -> bool {
         self.lock.protocol.is_shared()
     }
 
-    /// The owner, without the id of the client. `None`: it holds permits, which have no owner.
+    /// The owner, without the id of the client. `None`: the grant is of permits, which have no owner.
     pub(crate) fn short_owner(&self) -> Option<Arc<str>> {
         let field = self.permits().is_none().then(|| self.field())?;
         field.split_once(':').map(|(_, owner)| owner.into())
     }
 
-    /// The owner, without the id of the client, if only this owner of the process stands on the grant. From here on, no other one does:
-    /// others can rely on it that this owner and no other one holds the lock.
+    /// Reserves the grant for this owner, if no other owner of the process stands on it: from here on, none joins the
+    /// hold or takes it over. Returns the owner, without the id of the client.
     pub(crate) fn reserve(&self, owner: OwnerKey, now: Moment) -> Option<Arc<str>> {
         let is_reserved = lock(&self.state).machine.reserves(owner, now);
         if is_reserved { self.short_owner() } else { None }
     }
 
-    /// Where in the program the lock was acquired, if somebody here holds it.
+    /// Where in the program the lock was acquired, if an owner of this client holds it.
     pub(crate) fn held_at(&self, now: Moment) -> Option<Caller> {
         self.ask(|machine| machine.held_at(now))
     }
 }
 
-/// The task that runs now acquires.
+/// Describes an acquire that the current task begins.
 fn began(at: Caller) -> Began {
     Began { task: task::try_id(), at }
 }
 
-/// What follows from an event after unlocking.
+/// What has to be done for an event after unlocking.
 struct After {
     renewing: Option<Renewing>,
     lasted: Option<Box<Lasting>>,
-    /// The background begins to work on the grant.
+    /// The background has no job for the grant yet, and starts one.
     starts: bool,
-    /// There is something for its job to do.
+    /// Wakes the job, which has something to do.
     job: Option<Arc<Notify>>,
-    /// The background keeps the lock until then.
+    /// Until when the background has to keep the lock.
     keeps: Option<Moment>,
 }
 

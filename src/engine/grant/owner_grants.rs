@@ -25,7 +25,7 @@ impl Default for OwnerKey {
 pub(crate) struct OwnerGrants {
     pub(crate) key: OwnerKey,
     grants: Mutex<Grants>,
-    /// `None`: it belongs to a handle, which is an owner by itself.
+    /// The `Owner` to which this name belongs. `None`: a handle is the owner.
     names: Option<Arc<OwnerNames>>,
 }
 
@@ -45,7 +45,7 @@ impl OwnerNames {
         grants
     }
 
-    /// What it has on each name.
+    /// Returns what the owner has on each name.
     fn all(&self) -> Vec<Arc<OwnerGrants>> {
         lock(&self.0).iter().filter_map(Weak::upgrade).collect()
     }
@@ -76,7 +76,8 @@ impl OwnerGrants {
     /// The owner has a hold on this name that excludes the new one.
     pub(crate) fn start(&self, target: &Arc<LockRef>, now: Moment, caller: Caller) -> Result<Start> {
         let is_shared = target.protocol.is_shared();
-        // Dropped after the mutex is unlocked: the end of a grant can end a hold, and the span of a hold.
+        // `over` is dropped after the mutex is unlocked: the drop of a grant can end the span of a hold, and that runs
+        // code of the user.
         let mut over = PerMember::new();
         let mut grants = lock(&self.grants);
         grants.check_family(self.key, target, now)?;
@@ -85,7 +86,8 @@ impl OwnerGrants {
             return Ok(Start { pending, ended: PerMember::new() });
         }
         let pending = grants.begin(self.key, target, now, caller)?;
-        // Kept until they are released: if this call is dropped meanwhile, the next one has to know them, too.
+        // The list keeps earlier grants until they are released. If this call is dropped before that, the owner's next
+        // acquire still finds them, and releases them first.
         let same = grants.of(is_shared).take();
         grants.dropped.extend(same);
         over.extend(grants.take_released(now));
@@ -108,7 +110,8 @@ impl OwnerGrants {
         Ok(pending)
     }
 
-    /// The server keeps a write hold for longer than it lasts, if a read hold uses its id. So its end is due.
+    /// Schedules the end of the write hold that lends its id to a read hold: the server can keep the write hold for
+    /// longer than it lasts.
     fn look_at_lender(&self, pending: &PendingHold, now: Moment) {
         if pending.nested_in_write {
             let write = lock(&self.grants).exclusive.clone();
@@ -119,7 +122,8 @@ impl OwnerGrants {
     /// Sets the grant that the owner holds from now on.
     pub(crate) fn set(&self, grant: &Arc<Grant>) {
         let is_shared = grant.lock.protocol.is_shared();
-        // Bound, so that the grant before is dropped after the mutex is unlocked.
+        // The binding lives longer than the mutex guard of this statement, so the previous grant is dropped after
+        // unlocking.
         let _before = lock(&self.grants).of(is_shared).replace(Arc::clone(grant));
     }
 
@@ -128,9 +132,10 @@ impl OwnerGrants {
         if !grant.owes_release(now) {
             return;
         }
-        let mut over = PerMember::new(); // as in `start`
+        let mut over = PerMember::new(); // dropped after unlocking, as in `start`
         let mut grants = lock(&self.grants);
-        // Tidy each time before the list would grow.
+        // Before the list would grow, released grants are removed. So its size follows the number of grants that still
+        // need a release.
         if grants.dropped.len() == grants.dropped.capacity() {
             over.extend(grants.take_released(now));
         }
@@ -142,8 +147,8 @@ impl OwnerGrants {
         lock(&self.grants).of(is_shared).as_ref().map_or(0, |grant| grant.live(self.key, now))
     }
 
-    /// Reserves what the same `Owner` holds now, see [`Grant::reserve`]. Returns these owners, without the id of the client. Empty: the handle
-    /// is no part of an `Owner`.
+    /// Reserves what the same `Owner` holds now, see [`Grant::reserve`]. Returns the owners of these holds, without the
+    /// id of the client. Empty: the handle does not belong to an `Owner`.
     pub(crate) fn reserve_all(&self, now: Moment) -> Vec<Arc<str>> {
         self.names.iter().flat_map(|names| names.all()).flat_map(|grants| grants.reserve(now)).collect()
     }
@@ -153,7 +158,7 @@ impl OwnerGrants {
         grants.all().filter_map(|grant| grant.reserve(self.key, now)).collect()
     }
 
-    /// Whether nothing here has to be remembered.
+    /// Whether the owner holds nothing on this name, and nothing has to be released.
     pub(crate) fn is_idle(&self, now: Moment) -> bool {
         let grants = lock(&self.grants);
         grants.all().all(|grant| grant.live(self.key, now) == 0 && !grant.is_owed(now))
@@ -170,12 +175,12 @@ impl Grants {
         if is_shared { &mut self.shared } else { &mut self.exclusive }
     }
 
-    /// Takes those of the dropped grants that are released.
+    /// Removes the dropped grants that are released by now.
     fn take_released(&mut self, now: Moment) -> impl Iterator<Item = Arc<Grant>> {
         self.dropped.extract_if(.., move |grant| !grant.owes_release(now))
     }
 
-    /// An owner uses one name for locks of one family at a time.
+    /// Fails if the owner holds a lock of another family on this name.
     fn check_family(&self, owner: OwnerKey, target: &LockRef, now: Moment) -> Result<()> {
         let held = self.all().filter(|grant| grant.live(owner, now) > 0);
         let mut families = held.map(|grant| grant.lock.protocol.family());
@@ -185,8 +190,8 @@ impl Grants {
         }
     }
 
-    /// An owner that holds the write lock can also read. An owner that holds the read lock cannot write: it would wait for
-    /// itself.
+    /// An owner that holds the write lock can also read. An owner that holds the read lock cannot write: it would wait
+    /// for itself.
     fn begin(
         &self,
         owner: OwnerKey,

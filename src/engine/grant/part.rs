@@ -16,9 +16,9 @@ pub(crate) struct OwnerKey(pub(super) u64);
 /// Who began to acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Began {
-    /// Another task that re-enters shares a handle that it should not share.
+    /// The task. If another task re-enters, two tasks share a handle, and the user is warned.
     pub(super) task: Option<task::Id>,
-    /// Where in the program.
+    /// Where in the program the acquire began.
     pub(super) at: Caller,
 }
 
@@ -30,12 +30,12 @@ pub(crate) struct Part<H> {
     /// Acquires under way. A release meanwhile must not take away what the server grants to them.
     pub(super) pending: u32,
     pub(super) holds: SmallVec<[H; 1]>,
-    /// When the leaked holds end, the first one last.
+    /// When the leaked holds end, sorted so that the next end is the last item.
     leaked: Vec<Moment>,
 }
 
 impl<H: Deadline> Part<H> {
-    /// For an owner that acquires.
+    /// Makes the part of an owner that begins to acquire.
     pub(super) fn pending(owner: OwnerKey, began: Began) -> Self {
         Self { owner, began, pending: 1, holds: SmallVec::new(), leaked: Vec::new() }
     }
@@ -51,7 +51,7 @@ impl<H: Deadline> Part<H> {
         !self.holds.is_empty() || !self.leaked.is_empty()
     }
 
-    /// Whether this hold is all that it has.
+    /// Whether this hold is the only thing that the owner has.
     pub(super) fn has_only(&self, hold: &H) -> bool {
         self.pending == 0 && self.leaked.is_empty() && matches!(&self.holds[..], [only] if only.is_same(hold))
     }
@@ -63,7 +63,7 @@ impl<H: Deadline> Part<H> {
 
     /// Leaves a hold with this deadline to end by itself.
     pub(super) fn leaks(&mut self, deadline: Moment) {
-        // No later than a guard would report its loss.
+        // A guard reports its loss `EARLY` before the deadline. A leaked hold ends no later than that.
         let end = deadline.minus(EARLY);
         let at = self.leaked.partition_point(|other| *other > end);
         self.leaked.insert(at, end);
@@ -74,7 +74,7 @@ impl<H: Deadline> Part<H> {
         self.leaked.last().copied()
     }
 
-    /// Removes holds that have ended. They need nothing except a release.
+    /// Removes holds that have ended. The release follows from the lower target.
     pub(super) fn forget_ended(&mut self, now: Moment, effects: &mut Effects<H>) {
         let mut index = 0;
         while let Some(hold) = self.holds.get(index) {
@@ -99,12 +99,12 @@ impl<H: Deadline> Part<H> {
         self.leaked.clear();
     }
 
-    /// Whether another task than this one began what it has.
+    /// Whether another task than this one began to acquire.
     pub(crate) fn is_foreign(&self, this: Option<task::Id>) -> bool {
         matches!((self.began.task, this), (Some(began), Some(this)) if began != this)
     }
 
-    /// Where in the program it began, if it can be relied on.
+    /// Where in the program the owner acquired, if it has a valid hold.
     pub(super) fn held_at(&self, now: Moment) -> Option<Caller> {
         (self.live(now) > 0).then_some(self.began.at)
     }

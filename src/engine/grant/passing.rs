@@ -11,8 +11,8 @@ use crate::engine::hold::effects::Effects;
 use crate::engine::hold::lease::Rules;
 
 impl<H: Deadline> Machine<H> {
-    /// Offers a hold to the waiter in front until `until`, if the server granted it less than `hand_over_time` ago, and not before
-    /// `granted_at`. False: it has to be released.
+    /// Offers a hold to the waiter in front until `until`, if the server granted the hold less than `hand_over_time`
+    /// ago, and not before `granted_at`. False: the hold has to be released.
     pub(crate) fn offers(
         &mut self,
         hold: &H,
@@ -26,7 +26,8 @@ impl<H: Deadline> Machine<H> {
             && self.has_only(hold, now)
             && hold.renewed_lease(rules.lease).is_some()
             && hold.ends().is_none()
-            // With a longer lease, other clients would wait for that long if this process died.
+            // A hold with a longer lease is not handed over: if this process died, other clients would wait for that
+            // lease.
             && self.lease.longest <= rules.lease
             && hold.left(now) >= rules.lease / 2
             && hold.relies_on(now)
@@ -39,7 +40,7 @@ impl<H: Deadline> Machine<H> {
         is_fit
     }
 
-    /// Whether this hold is all that there is.
+    /// Whether this hold is the only thing on the grant, and nothing reserves or lends it.
     fn has_only(&self, hold: &H, now: Moment) -> bool {
         let is_only = match &self.parts[..] {
             [part] => part.has_only(hold),
@@ -53,7 +54,8 @@ impl<H: Deadline> Machine<H> {
             && !self.is_gone
     }
 
-    /// An owner takes the hold that is offered, as one that acquires. Returns its deadline. `None`: the hold is lost, or its time was up.
+    /// Lets an owner take the offered hold, as the end of an acquire. Returns the deadline of the hold. `None`: the
+    /// hold is lost, or the offer has ended.
     pub(crate) fn takes_offer(
         &mut self,
         owner: OwnerKey,
@@ -72,15 +74,15 @@ impl<H: Deadline> Machine<H> {
         Some(self.lease.until)
     }
 
-    /// Nobody takes what is offered.
+    /// Ends an offer that nobody took.
     pub(crate) fn takes_back(&mut self) {
         if let Stay::Offered { .. } | Stay::ForReaders { .. } = self.stay {
             self.stay = Stay::None;
         }
     }
 
-    /// Lets other readers of this client join the hold that the server granted just now. `linger`: for how long, after the last one has
-    /// left. False: they cannot.
+    /// Lets other readers of this client join the hold that the server granted just now. `linger`: how long the hold
+    /// stays for readers that come later. False: they cannot join.
     pub(crate) fn opens_to_readers(&mut self, linger: Option<Duration>, now: Moment) -> bool {
         let opens = self.joining == Joining::NotYet && self.copies.is_certainly_one();
         if opens {
@@ -92,7 +94,8 @@ impl<H: Deadline> Machine<H> {
         opens
     }
 
-    /// A reader joins, as one that acquires. Returns the deadline of its hold.
+    /// Lets a reader join the hold, as the end of an acquire. Returns the deadline of the hold. `None`: the reader
+    /// cannot join.
     pub(crate) fn joins(
         &mut self,
         owner: OwnerKey,
@@ -127,7 +130,8 @@ impl<H: Deadline> Machine<H> {
         keeps
     }
 
-    /// Whether readers can join: the hold is young or lingers, lasts for half of a lease, and nobody has begun to release it.
+    /// Whether readers can join: the hold is young or lingers, lasts for half of a lease, and nobody has begun to
+    /// release it.
     fn takes_readers(&self, epoch: Epoch, now: Moment, rules: &Rules) -> bool {
         let is_fresh = match self.stay {
             Stay::Lingers(Lingering { until, .. }) => now < until && !self.lease.is_unsure,
@@ -154,8 +158,8 @@ impl<H: Deadline> Machine<H> {
         is_live
     }
 
-    /// From here on, no other owner of this client gets the hold: others rely on it that this owner holds the lock. False: it does not
-    /// hold it, or not alone.
+    /// Reserves the hold for this owner: from here on, no other owner of this client joins the hold or takes it over.
+    /// False: the owner does not hold the lock, or not alone.
     pub(crate) fn reserves(&mut self, owner: OwnerKey, now: Moment) -> bool {
         let is_alone = self.live(owner, now) > 0 && self.parts.len() == 1 && !self.is_offered();
         if is_alone {

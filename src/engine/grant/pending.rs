@@ -10,14 +10,15 @@ use crate::base::sync::lock;
 use crate::engine::hold::Hold;
 use crate::engine::lock_ref::LockRef;
 
-/// An acquire under way on a grant. If it is dropped before it became a hold, the acquire is undone.
+/// An acquire under way on a grant. If this value is dropped before it became a hold, the background undoes the
+/// acquire.
 pub(crate) struct PendingHold {
     pub(crate) grant: Arc<Grant>,
     pub(crate) owner: OwnerKey,
-    /// The count to ask for.
+    /// The count that the attempt asks for: 1 for a first acquire, more for a re-entry.
     pub(crate) want: u32,
     is_taken: bool,
-    /// Its key among the acquires under way.
+    /// The key of this value in the list of acquires under way.
     key: usize,
     /// The owner holds the write lock, so no other owner can block this read.
     pub(crate) nested_in_write: bool,
@@ -54,7 +55,7 @@ impl PendingHold {
         Some(Self::new(Arc::clone(grant), owner, want, false))
     }
 
-    /// For an owner that was added to a grant. The server has granted the hold already.
+    /// Makes the pending hold of an owner that was added to a grant. The server has already granted the hold.
     pub(crate) fn attached(grant: &Arc<Grant>, owner: OwnerKey) -> Self {
         Self::new(Arc::clone(grant), owner, 1, false)
     }
@@ -64,13 +65,13 @@ impl PendingHold {
         Self { grant, owner, want, is_taken: false, key, nested_in_write }
     }
 
-    /// Becomes a hold, after the server granted it until `until`. False: a shutdown gave it up meanwhile.
+    /// Becomes a hold, which the server granted until `until`. False: a shutdown gave the acquire up meanwhile.
     pub(crate) fn take(&mut self, hold: &Arc<Hold>, member: usize, until: Moment, now: Moment) -> bool {
         self.is_taken = self.grant.add_hold(self.owner, (hold, member), until, now);
         self.is_taken
     }
 
-    /// Gives up. Returns the grant, if it did not become a hold.
+    /// Gives the acquire up. Returns the grant, unless the acquire became a hold.
     pub(crate) fn give_up(self) -> Option<Arc<Grant>> {
         (!self.is_taken).then(|| Arc::clone(&self.grant))
     }
@@ -79,10 +80,12 @@ impl PendingHold {
 impl Drop for PendingHold {
     fn drop(&mut self) {
         if !self.is_taken {
-            // What the server can have of it is undone from here on.
+            // What the server can have of this acquire is owed from here on, because the target no longer counts the
+            // acquire. The background undoes it.
             self.grant.ends_pending(self.owner, clock::now());
         }
-        // This comes last, so that a shutdown which finds no acquire under way finds the undo in the background.
+        // Remove the acquire from the list last: a shutdown that finds the list empty must find the undo in the
+        // background.
         self.grant.lock.engine.under_way.remove(self.key);
     }
 }

@@ -23,7 +23,8 @@ impl Grant {
         }
     }
 
-    /// Begins a heartbeat that is due. False: there is no place to keep, or its waiter was woken and does not attempt.
+    /// Begins a heartbeat that is due. False: there is no place to keep, or the waiter was woken long ago and has not
+    /// attempted.
     pub(crate) fn begin_heartbeat(self: &Arc<Self>, key: Key, now: Moment) -> bool {
         let engine = &self.lock.engine;
         let patience = engine.config.safety_poll() * 2;
@@ -37,30 +38,30 @@ impl Grant {
         })
     }
 
-    /// A heartbeat has ended, and the next one is due then, if the server still has a place of this grant.
+    /// Ends a heartbeat, and schedules the next one at `next`, if the server still has a place of this grant.
     fn next_heartbeat(self: &Arc<Self>, state: &mut State, next: Moment) {
         state.heartbeat.end();
         let due = state.machine.has_place.then_some(next);
         self.lock.engine.heartbeats.set(&mut state.heartbeat, due, || Arc::clone(self));
     }
 
-    /// The waiter, as the server knows it.
+    /// Returns the id of the waiter, as the server knows it.
     pub(crate) fn waiter(&self) -> String {
         self.id.to_string()
     }
 
-    /// Asks for the place of this waiter, if the lock has a queue.
+    /// Returns the command that asks for the place of this waiter, if the lock has a queue.
     pub(crate) fn place(&self) -> Option<Call> {
         self.lock.protocol.queue().map(|queue| queue.place(&self.lock.keys, &self.id))
     }
 
-    /// The heartbeat of these waiters of the lock.
+    /// Returns the heartbeat command for these waiters of the lock.
     pub(crate) fn heartbeat(&self, waiters: String) -> Call {
         let queue = self.lock.protocol.queue().expect("BUG: only a lock with a queue has places");
         queue.heartbeat(&self.lock.keys, &self.lock.engine.config, waiters)
     }
 
-    /// The heartbeat has ended. The next one is due at `next`. `wakes`: the waiter has to attempt now.
+    /// Ends a heartbeat. The next one is due at `next`. `wakes`: the waiter has to attempt now.
     pub(crate) fn heard_of(self: &Arc<Self>, next: Moment, wakes: bool, now: Moment) {
         self.change(now, |state, _| self.next_heartbeat(state, next));
         if wakes {

@@ -15,7 +15,8 @@ use crate::protocol::{Call, ReleaseReply, Reply};
 use crate::store::Connection;
 
 impl Grant {
-    /// Lowers the count on the server to what is wanted, if the server can have more. Commands about this grant can be under way meanwhile.
+    /// Lowers the count on the server to the target, if the server can have more. Other commands about this grant can
+    /// be under way meanwhile.
     pub(crate) async fn release_owed(self: &Arc<Self>) -> Result<(), Fault> {
         if !self.is_owed(clock::now()) {
             return Ok(());
@@ -40,14 +41,16 @@ impl Grant {
             }
         };
         if releasing.keep() == 0 {
-            // A master that is promoted later perhaps lacks it. After a partial release, the lock stays held.
+            // A master that is promoted later can lack this release, and would keep the lock until its lease ends. So a
+            // full release is kept for a repetition. After a partial release, the lock stays held in any case.
             self.lock.engine.releases.keep(self.lock.route, call);
         }
         sent.end = End::Answered { connection: connection.number(), is_gone };
         Ok(())
     }
 
-    /// Sends a release, and tells the waiters of this client of it. Sets the connection to the one on which it was answered.
+    /// Sends a release, and tells the waiters of this client. Sets `connection` to the one on which the release was
+    /// answered.
     async fn send_release(
         &self,
         connection: &mut Connection,
@@ -59,7 +62,7 @@ impl Grant {
             queue.with(|machine| machine.release_begins(clock::now()));
         }
         let behind = match releasing.is_repeated && self.lock.engine.config.sync().is_some() {
-            // Boxed: this is rare, and its size would burden every call.
+            // Boxed: this branch is rare, and its future would make the future of every call larger.
             true => Box::pin(self.release_behind_acquire(call)).await,
             false => None,
         };
@@ -72,7 +75,8 @@ impl Grant {
         };
         let reply = reply.and_then(|reply| ReleaseReply::parse(&reply));
         if let Some((queue, has_others)) = &waiters {
-            // In a cluster, only those are counted that listen at the same server.
+            // The reply counts who got the message. In a cluster it counts only those that listen at the same server,
+            // so the number is not exact there.
             let is_exact = !has_others && !self.lock.engine.store.is_cluster();
             queue.release_ended(match reply {
                 Ok(ReleaseReply::Released { receivers }) if is_exact => Some(Receivers::Exactly(receivers)),
@@ -83,21 +87,24 @@ impl Grant {
         reply
     }
 
-    /// Repeats a release on the connection of an acquire that waits for replicas, if the acquire was not answered. The server runs the
-    /// acquire before the release, or never. The first release uses the other connection: here it would wait for replicas, too.
+    /// Repeats a release on the connection of an acquire that waits for replicas, if the acquire was not answered. The
+    /// server runs the acquire before the release, or never. The first release uses the other connection: here it would
+    /// wait for replicas, too.
     async fn release_behind_acquire(&self, call: &Call) -> Option<(Connection, Reply)> {
         let engine = &self.lock.engine;
         let connection = engine.store.opened_connection_of_acquires(self.lock.route)?;
         if !self.ask(|machine| machine.copies.may_run_late_on(connection.number())) {
             return None;
         }
-        // While replicas are away, the release is repeated on the other connection.
+        // While replicas are away, this connection waits for them. After this limit, the release is repeated on the
+        // other connection instead.
         let limit = engine.config.command_timeout() / 4;
         let reply = timeout(limit, self.lock.run_and_tell(&connection, call)).await.ok()?.ok()?;
         Some((connection, reply))
     }
 
-    /// The waiters of this client to which a hold of this grant can be handed over.
+    /// Returns the queue of this client's waiters to which a hold of this grant can be handed over, and whether a
+    /// release also wakes other queues of the client.
     pub(super) fn waiters(&self) -> Option<(Arc<WaitQueue<Offer>>, bool)> {
         let LockRef { engine, keys, row, .. } = &*self.lock;
         let can_be = self.lock.can_be_passed_on() && !engine.config.sharing().is_zero();
@@ -105,7 +112,7 @@ impl Grant {
     }
 }
 
-/// A release that was counted. Dropping it tells the machine how the release ended.
+/// A release that the machine has counted. Dropping this value tells the machine how the release ended.
 struct SentRelease<'a> {
     grant: &'a Arc<Grant>,
     releasing: Releasing,

@@ -1,7 +1,7 @@
 //! Holds that the owners of one client give each other without a command.
 //!
-//! For the server this is one hold all the time, with one owner id. A hold is offered to the waiter in front, or kept for the readers that
-//! wait, and meanwhile the offer keeps it on the server.
+//! For the server this is one hold all the time, with one owner id. A hold is offered to the waiter in front, or kept
+//! for the readers that wait, and meanwhile the offer keeps it on the server.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -17,12 +17,12 @@ use crate::engine::hold::deadline::HoldOnMember;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::wait::machine::STALLED;
 
-/// A hold that the next owner can have. Dropping it releases the hold, if no other owner stands on the grant.
+/// A hold that the next owner can take. Dropping the offer releases the hold, if no owner stands on the grant.
 pub(crate) struct Offer(Arc<Grant>);
 
 impl Offer {
-    /// Adds an owner to the grant, as one that acquires. Returns the grant, with its deadline. `None`: the hold is lost, or nobody took it in
-    /// time.
+    /// Adds an owner to the grant, as the end of an acquire. Returns the grant and its deadline. `None`: the hold is
+    /// lost, or the offer has ended.
     pub(crate) fn accept(self, owner: OwnerKey, caller: Caller, now: Moment) -> Option<(Arc<Grant>, Moment)> {
         let (epoch, began) = (self.0.epoch(), began(caller));
         let take =
@@ -62,25 +62,27 @@ impl Grant {
         is_offered
     }
 
-    /// Lets other readers of this client join the hold that the server granted just now. `linger`: for how long, after the last one has
-    /// left.
+    /// Lets other readers of this client join the hold that the server granted just now. `linger`: how long the hold
+    /// stays for readers that come later.
     pub(crate) fn open_to_readers(self: &Arc<Self>, linger: Option<Duration>, now: Moment) {
         let LockRef { engine, keys, row, .. } = &*self.lock;
         if !lock(&self.state).machine.opens_to_readers(linger, now) {
-            return; // another reader's hold
+            return; // an earlier reader opened the hold, or its count is uncertain
         }
         if linger.is_some() {
-            self.look(now); // it is to be confirmed
+            self.look(now); // schedules the confirmation
         }
         engine.read_grants.set(&keys.lock, self, now);
-        // A writer that has queued meanwhile, or a shutdown, perhaps looked before this grant was there.
+        // First add the grant, then look for a writer or a shutdown. One that came in between did not find this grant,
+        // and so did not end its lingering.
         let is_wanted = || engine.is_closing() || engine.wait_queues.exclusive_queue_of(keys, *row).is_some();
         if linger.is_some() && is_wanted() {
             self.close_to_readers(now);
         }
     }
 
-    /// Gives back a hold of a grant that lingers: nothing is released. False: nothing was changed.
+    /// Gives back a hold whose grant lingers, and releases nothing. False: nothing was changed, so the hold has to be
+    /// released.
     pub(crate) fn leave_to_linger(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) -> bool {
         if !self.is_shared() || !self.ask(Machine::lingers) || self.lock.engine.is_closing() {
             return false;
@@ -89,7 +91,7 @@ impl Grant {
         self.event(now, |machine, _| machine.leaves_to_linger(&hold, now))
     }
 
-    /// Readers do not join it any more. A hold that lingers ends with those that are inside.
+    /// Lets no more readers join the hold. A lingering hold now ends with the readers that have it.
     pub(crate) fn close_to_readers(self: &Arc<Self>, now: Moment) {
         self.event(now, |machine, _| machine.closes_to_readers());
     }
@@ -103,41 +105,42 @@ impl ReadGrants {
     pub(crate) fn set(&self, lock_key: &Arc<str>, grant: &Arc<Grant>, now: Moment) {
         let before = lock(&self.0).insert(Arc::clone(lock_key), Arc::downgrade(grant));
         if let Some(before) = before.and_then(|before| before.upgrade()) {
-            // Nobody finds it any more, also no writer of this client.
+            // No reader and no writer of this client finds the replaced grant any more, so nobody else would end its
+            // lingering.
             if before.ask(Machine::lingers) {
                 before.close_to_readers(now);
             }
         }
     }
 
-    /// No reader joins the holds of a lock any more that its client has now.
+    /// Lets no more readers join the newest hold of a lock.
     pub(crate) fn close(&self, lock_key: &str, now: Moment) {
         if let Some(grant) = self.newest(lock_key) {
             grant.close_to_readers(now);
         }
     }
 
-    /// The same, if the newest of them lingers.
+    /// Ends the lingering of the newest hold of a lock, if it lingers.
     pub(crate) fn end_lingering(&self, lock_key: &str, now: Moment) {
         if let Some(grant) = self.newest(lock_key).filter(|grant| grant.ask(Machine::lingers)) {
             grant.close_to_readers(now);
         }
     }
 
-    /// No reader joins a hold of any lock any more.
+    /// Lets no more readers join a hold of any lock.
     pub(crate) fn close_all(&self, now: Moment) {
         let grants: Vec<_> = lock(&self.0).values().filter_map(Weak::upgrade).collect();
         grants.iter().for_each(|grant| grant.close_to_readers(now));
     }
 
-    /// Ends a hold that lingers, and that nobody has. Returns it: the caller attends to it, and releases it.
+    /// Ends a lingering hold that no reader has. Returns its grant: the caller attends to it, and releases the hold.
     pub(crate) fn end_idle(&self, lock_key: &str, now: Moment) -> Option<Arc<Grant>> {
         let grant = self.newest(lock_key)?;
         grant.event(now, |machine, _| machine.ends_idle()).then_some(grant)
     }
 
     fn newest(&self, lock_key: &str) -> Option<Arc<Grant>> {
-        // The caller drops the grant after the map is unlocked: the drop of a grant locks it.
+        // Return the `Arc`: the caller drops it after the map is unlocked, because the drop of a grant locks the map.
         lock(&self.0).get(lock_key).and_then(Weak::upgrade)
     }
 
@@ -159,7 +162,8 @@ fn joinable(target: &LockRef) -> Option<Arc<Grant>> {
     is_allowed.then_some(grant)
 }
 
-/// Adds a reader to the readers of this client, if the server granted their hold a short time ago. Returns the grant, with its deadline.
+/// Adds a reader to the readers of this client, if the server granted their hold a short time ago. Returns the grant,
+/// with its deadline.
 pub(crate) fn join(
     target: &LockRef,
     owner: OwnerKey,

@@ -22,14 +22,16 @@ const RETRY: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_se
 /// The pauses between undos that were answered, while a copy of the attempt can still be under way.
 const UNDO_AGAIN: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
 
-/// The pauses while the server refuses. It answers at once, and perhaps refuses the releases of many locks.
+/// The pauses while the server refuses. They are longer, because a refusal comes at once, and the server perhaps
+/// refuses the releases of many locks.
 const REFUSED: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(3));
 
-/// How long after the first answer a copy of an attempt can still arrive. A server that was stopped runs the commands that it had
-/// received as soon as it continues. The client's host gives up sooner than this on commands that it could not deliver.
+/// How long after the first answer a copy of an attempt can still arrive. A stopped server runs the commands that it
+/// has received as soon as it continues. Commands that the client's host could not deliver are given up sooner than
+/// this.
 const LATE_COPIES: Duration = Duration::from_secs(25);
 
-/// The same during a shutdown: enough for the commands that the server has received.
+/// [`LATE_COPIES`] during a shutdown: enough for the commands that the server has received.
 const LATE_COPIES_AT_SHUTDOWN: Duration = Duration::from_secs(1);
 
 const PAUSE_AT_SHUTDOWN: Duration = Duration::from_millis(100);
@@ -39,15 +41,15 @@ const GIVE_UP: Duration = Duration::from_secs(600);
 
 /// What the job keeps from one refusal to the next try.
 struct Progress {
-    /// There is more to do.
+    /// Wakes the job when there is more to do.
     stir: Arc<Notify>,
     _counted: Undoing,
     _listed: Listed,
     /// When the server first answered an undo of the last attempt.
     answered: Option<Instant>,
-    /// The requests that the job has seen.
+    /// How many requests the job has seen.
     requests: u32,
-    /// When the lease of what the last request asked to release has ended.
+    /// When the lease has certainly ended of what the last request asked to release.
     ends: Instant,
     refused: Backoff,
 }
@@ -66,14 +68,14 @@ impl Progress {
         }
     }
 
-    /// Takes note of requests that came since.
+    /// Takes note of new requests: each moves the end of the lease.
     fn sees(&mut self, requests: u32, lease: Duration) {
         if std::mem::replace(&mut self.requests, requests) != requests {
             self.ends = Instant::now() + lease;
         }
     }
 
-    /// Pauses, until there is more to do. During a shutdown the pause is short.
+    /// Pauses, at most until there is more to do. During a shutdown, the pause is short.
     async fn rest(&self, engine: &Engine, pause: Duration) {
         if !engine.is_closing() {
             tokio::select! {
@@ -87,7 +89,8 @@ impl Progress {
     }
 }
 
-/// A grant is among those that the background releases, until this is dropped. A shutdown that gives up names one of them.
+/// Lists a grant among those that the background releases, until this value is dropped. A shutdown that gives up names
+/// one of these grants in its error.
 pub(crate) struct Listed {
     grant: Arc<Grant>,
     key: usize,
@@ -133,7 +136,8 @@ impl Grant {
         let is_left = match self.release_until_certain(&mut progress, turn).await {
             Ok(is_left) => is_left,
             Err(fault) => {
-                // The job stays the one of this grant.
+                // The refused job runs again later, with its progress. It stays registered in `undoing`, so the grant
+                // gets no second job.
                 let (ends, pause) = (progress.ends, progress.refused.pause());
                 let error = Box::new(self.lock.error(fault));
                 return Err(Refused { error, ends, pause, again: self.undo_job(progress, None) });
@@ -143,7 +147,7 @@ impl Grant {
         Ok(())
     }
 
-    /// The job has ended. A request that came since it has seen the last one begins another job.
+    /// Ends the job. A request that the job has not seen begins another job.
     fn undo_ends(self: &Arc<Self>, seen: u32, forgets: bool, now: Moment) {
         self.change(now, |state, _| {
             state.machine.background_ends(seen, forgets, now);
@@ -151,7 +155,8 @@ impl Grant {
         });
     }
 
-    /// Returns whether it stopped with something still owed. Fails if the server refuses a release whose lease has not ended.
+    /// Releases until nothing is owed, or until the job gives up. Returns whether something is still owed. Fails if the
+    /// server refuses a release whose lease has not ended.
     async fn release_until_certain(
         self: &Arc<Self>,
         progress: &mut Progress,
@@ -168,7 +173,8 @@ impl Grant {
                 return Ok(false);
             }
             if is_attended && Instant::now() < attended_until {
-                // A future sends the release, unless nobody polls it.
+                // A future of a caller sends the release, so the job gives its turn back and waits. Perhaps nobody
+                // polls that future, so the job waits only until `attended_until`.
                 drop(turn.take());
                 progress.rest(engine, engine.config.command_timeout()).await;
                 continue;
@@ -184,15 +190,16 @@ impl Grant {
                     }
                     again.pause()
                 }
-                // The lease has ended, and no copy can begin another. A shutdown need not wait for an answer that says so.
+                // The lease has ended, and no copy can create another hold, so the server has nothing. A shutdown does
+                // not wait for an answer that confirms this.
                 Err(_) if engine.is_closing() && Instant::now() >= progress.ends && !self.may_run_late() => {
                     return Ok(true);
                 }
                 Err(fault) if fault.is_transient() && Instant::now() < progress.ends + GIVE_UP => {
                     retry.pause()
                 }
-                // The caller has the error of the attempt. The server refused the attempt, and now refuses the undo too. Most
-                // likely the attempt changed nothing, so there is nothing to undo.
+                // The server refused the attempt, and now refuses the undo, too. Most likely the attempt changed
+                // nothing, so the job ends. The caller already has the error of the attempt.
                 Err(fault)
                     if fault.sent == Sent::Refused
                         && self.ask(|machine| machine.copies.was_only_refused()) =>
@@ -201,7 +208,8 @@ impl Grant {
                     tracing::debug!(%fault, lock = name, key, server, "a call that failed perhaps left a lock");
                     return Ok(true);
                 }
-                // Perhaps the user loses a right only for a moment.
+                // The server refuses the release, perhaps because the Redis user lacks a right for a moment. The
+                // background repeats the job until the lease has ended.
                 Err(fault) if !fault.is_transient() && Instant::now() < progress.ends => {
                     if let Some(unreported) = engine.failed_releases.ask() {
                         let LockId { name, key, server, .. } = self.lock.id();
@@ -229,7 +237,7 @@ impl Grant {
         }
     }
 
-    /// Releases what is owed when it is the turn of this job. The time limit of the command begins then.
+    /// Waits for the turn of this job, and releases what is owed. The time limit of the command begins with the turn.
     pub(crate) async fn release_owed_in_turn(self: &Arc<Self>, turn: Option<Turn>) -> Result<(), Fault> {
         let background = &self.lock.engine.background;
         let _turn = match turn {

@@ -1,6 +1,6 @@
-//! A lock that is held, and how it is given back.
+//! A lock that is held, and how it is released.
 //!
-//! [`release`] releases on all servers.
+//! [`release`] sends the releases to all servers.
 
 pub(crate) mod release;
 
@@ -24,7 +24,7 @@ use crate::engine::retry::Tries;
 use crate::protocol::PermitIds;
 use crate::telemetry::inside;
 
-/// How often a holder that wants to know asks whether somebody waits.
+/// How often `wanted` asks the server whether somebody waits.
 const BETWEEN_QUESTIONS: Duration = Duration::from_millis(250);
 
 /// One hold on a lock. Dropping it releases the lock in the background.
@@ -37,7 +37,8 @@ pub struct HeldLock {
 }
 
 impl HeldLock {
-    /// `min_hold`: until when the lock stays held, also if its guard is given back before, or the hold ends for this client.
+    /// `min_hold`: until when the lock stays held, even if the guard is released before, or the hold is lost for this
+    /// client.
     pub(crate) fn new(
         name: Arc<str>,
         hold: Arc<Hold>,
@@ -55,7 +56,7 @@ impl HeldLock {
         self.members.iter().map(|member| &member.grant)
     }
 
-    /// Events about the hold are in this span from here on.
+    /// Puts later events about the hold into this span.
     pub(crate) fn begins(&self, span: Span) {
         self.hold.begins(span);
     }
@@ -73,7 +74,7 @@ impl HeldLock {
         self.members.first()?.grant.token()
     }
 
-    /// The ids of its permits, for a semaphore.
+    /// The ids of the permits, if this is a hold of a semaphore.
     pub(crate) fn permits(&self) -> Option<PermitIds> {
         self.members.first()?.grant.permits()
     }
@@ -102,7 +103,7 @@ impl HeldLock {
         HoldTimes(Arc::downgrade(&self.hold))
     }
 
-    /// Waits until the hold is given back, or is lost.
+    /// Waits until the hold is released or lost.
     pub(crate) fn ended(&self) -> impl Future<Output = Result<(), Lost>> + Send + 'static {
         let hold = Arc::clone(&self.hold);
         async move { if hold.ended().await { Ok(()) } else { Err(Lost { lock: hold.lock() }) } }
@@ -132,7 +133,8 @@ impl HeldLock {
         }
     }
 
-    /// Releases the hold. Fails if the hold was gone: at once if that is known, and the background releases what the servers can have.
+    /// Releases the hold. Fails if the hold was gone. If the client already knows so, fails at once, and the background
+    /// releases what the servers can still have.
     pub(crate) async fn unlock(mut self) -> Result<()> {
         let (now, quorum) = (clock::now(), self.hold.quorum());
         let was_lost = self.hold.is_found_lost(now);
@@ -140,7 +142,7 @@ impl HeldLock {
         let was_held = if was_lost {
             false
         } else if releasing.is_empty() {
-            true // the server keeps it for others
+            true // handed over or lingering: the server keeps the hold for others
         } else {
             let released = inside(&self.hold.span(), pin!(releasing.release(quorum))).await;
             released.map_err(|fault| Error::of_lock(self.lock(), fault))?
@@ -148,7 +150,7 @@ impl HeldLock {
         if was_held { Ok(()) } else { Err(Error::NotHeld(self.lock())) }
     }
 
-    /// Leaves the hold to end by itself.
+    /// Leaves the hold to end with its lease.
     pub(crate) fn leak(mut self) {
         let now = clock::now();
         self.hold.give_back(now);
@@ -177,7 +179,7 @@ impl HeldLock {
         }
     }
 
-    /// False: the server no longer has this member's hold.
+    /// Renews the lease of one member. False: the server no longer has the hold of this member.
     async fn extend_member(&self, member: &MemberHold, lease: Duration) -> Result<bool, Fault> {
         let MemberHold { grant, member, .. } = member;
         grant.lock.check_runtime()?;
@@ -190,7 +192,8 @@ impl HeldLock {
         }
     }
 
-    /// Hands the hold over, or gives it back. The result releases it on the server; it is empty if the server keeps the hold for others.
+    /// Hands the hold over, lets it linger, or begins its release. The result sends the release; it is empty if the
+    /// server keeps the hold for others.
     fn start_release(&mut self, now: Moment) -> PendingRelease {
         self.hold.give_back(now);
         if let [only] = &self.members[..]
@@ -205,22 +208,23 @@ impl HeldLock {
     }
 }
 
-/// Until when a hold can be relied on, for those who do not keep it. Weak: a hold keeps its client alive.
+/// Says until when a hold can be relied on, and does not keep the hold. Weak, because a hold keeps its client alive.
 #[derive(Clone)]
 pub(crate) struct HoldTimes(Weak<Hold>);
 
 impl HoldTimes {
-    /// Whether it is lost, or was given back.
+    /// Whether the hold is lost, or was released.
     pub(crate) fn is_lost(&self) -> bool {
         self.kept().is_none_or(|hold| hold.is_found_lost(clock::now()))
     }
 
-    /// Zero: it is lost, or was given back.
+    /// Returns how long the hold can be relied on. Zero: the hold is lost, or was released.
     pub(crate) fn remaining(&self) -> Duration {
         self.kept().map_or(Duration::ZERO, |hold| hold.deadline().since(clock::now()))
     }
 
-    /// The hold, until its guard has ended. Others can keep it for longer: a future that waits for its loss, or a release under way.
+    /// Returns the hold until its guard ends. The reference alone does not say so: a future that waits for the loss, or
+    /// a release under way, can keep the hold for longer.
     fn kept(&self) -> Option<Arc<Hold>> {
         self.0.upgrade().filter(|hold| !hold.is_given_back())
     }

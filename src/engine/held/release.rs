@@ -1,4 +1,4 @@
-//! How holds are given back to the servers.
+//! Sends the releases of holds to the servers, and retries after faults.
 
 use std::sync::Arc;
 
@@ -19,12 +19,13 @@ use crate::engine::retry::Tries;
 /// What one member contributes to a hold.
 pub(crate) struct MemberHold {
     pub(crate) grant: Arc<Grant>,
-    /// Whose hold it is.
+    /// The owner of the hold.
     pub(crate) owner: OwnerKey,
     pub(crate) member: usize,
 }
 
-/// Grants that are being released. They are attended to until this value is dropped. Then the background continues with those that are left.
+/// Grants that a future releases. Until this value is dropped, the background leaves them to that future. Then the
+/// background continues with those that are left.
 #[derive(Default)]
 pub(crate) struct PendingRelease(PerMember<Arc<Grant>>);
 
@@ -35,7 +36,7 @@ impl PendingRelease {
         pending
     }
 
-    /// For grants that are attended to already.
+    /// Wraps grants that are already counted as attended.
     pub(crate) fn of_attended(grants: impl IntoIterator<Item = Arc<Grant>>) -> Self {
         Self(grants.into_iter().collect())
     }
@@ -44,7 +45,7 @@ impl PendingRelease {
         self.0.extend(grants.into_iter().inspect(|grant| grant.attended()));
     }
 
-    /// Adds a grant that is attended to already.
+    /// Adds a grant that is already counted as attended.
     pub(crate) fn add_attended(&mut self, grant: Arc<Grant>) {
         self.0.push(grant);
     }
@@ -53,7 +54,7 @@ impl PendingRelease {
         self.0.is_empty()
     }
 
-    /// Tries once for each grant. Does not wait for the last `spare` of them.
+    /// Tries once to release each grant. Does not wait for the last `spare` answers.
     pub(crate) async fn try_but(&self, spare: usize) {
         let all = self.0.len();
         gather(self.0.iter().map(|grant| grant.release_owed()), |done| done.len() + spare >= all).await;
@@ -71,7 +72,7 @@ impl PendingRelease {
 impl Drop for PendingRelease {
     fn drop(&mut self) {
         for grant in &self.0 {
-            // Mostly it is released by now, and the clock is not read.
+            // Usually the grant is released by now. Then nothing is left to do, and the clock is not read.
             if !grant.no_longer_attended() {
                 grant.look(clock::now());
             }
@@ -81,8 +82,8 @@ impl Drop for PendingRelease {
 
 /// Releases what is owed of one grant, and retries after faults. Returns whether the server still had the hold.
 ///
-/// If many futures send releases already, the background sends this one in its turn. Otherwise its command would wait in the client
-/// behind theirs, while its time limit counts.
+/// If many futures send releases already, the background sends this one in its turn. Otherwise its command would wait
+/// in the client behind theirs, while its time limit counts.
 async fn release(grant: &Arc<Grant>) -> Result<bool, Fault> {
     grant.lock.check_runtime()?;
     let background = &grant.lock.engine.background;
@@ -96,8 +97,9 @@ async fn release(grant: &Arc<Grant>) -> Result<bool, Fault> {
     }
 }
 
-/// Whether the server still had a hold that was released. If the release found nothing, perhaps another release of the same hold was faster:
-/// an owner that acquires anew releases what it held before. Then its answer is waited for.
+/// Whether the server still had a hold that was released. If the release found nothing, another release of the same
+/// hold was perhaps faster, as when an owner acquires anew and first releases what it held before. Then this waits for
+/// the answer to the other release.
 async fn was_held(grant: &Grant) -> bool {
     let engine = &grant.lock.engine;
     let others = async {
@@ -115,20 +117,21 @@ async fn was_held(grant: &Grant) -> bool {
     !grant.is_gone()
 }
 
-/// The same, sent by the background.
+/// Releases as [`release`] does, but lets the background send the command in its turn.
 async fn release_in_background(grant: &Arc<Grant>) -> Result<bool, Fault> {
     let (done, released) = oneshot::channel();
     let (handed_over, listed) = (Arc::clone(grant), Listed::new(grant));
     grant.lock.engine.background.release(grant.lock.server(), move |turn| {
         async move {
-            // Nobody awaits it if the caller has left.
+            // If the caller's future was dropped, nobody receives this result, and that is fine.
             let _ = done.send(release_in_turn(&handed_over, turn).await);
             drop(listed);
             Ok(())
         }
         .boxed()
     });
-    // Without the budget of the task: a task that awaits thousands of these would poll all of them again and again.
+    // `unconstrained`: a task that awaits thousands of releases spends its tokio budget on the first ones. With the
+    // budget, it would poll the others in vain, again and again.
     unconstrained(released).await.unwrap_or_else(|_| Err(grant.lock.runtime_gone()))
 }
 

@@ -6,32 +6,34 @@ use std::time::Duration;
 use super::Hold;
 use crate::base::clock::Moment;
 
-/// Until when a hold can be relied on. In the product, the guard shares it, and reads it without a mutex.
+/// Until when a hold can be relied on. The guard shares the deadline, and reads it without a mutex. In the explorer, a
+/// plain time stands for it.
 pub(crate) trait Deadline: Clone {
     fn is_same(&self, other: &Self) -> bool;
 
-    /// Whether it can be relied on. False is final.
+    /// Whether the hold can be relied on. False is final.
     fn relies_on(&self, now: Moment) -> bool;
 
-    /// Until when it can be relied on, unless it is renewed.
+    /// Until when the hold can be relied on, unless its lease is renewed.
     fn at(&self) -> Moment;
 
-    /// How long the server keeps it, if it is of any use or not.
+    /// How long the server keeps the hold, whether or not the hold is of use.
     fn left(&self, now: Moment) -> Duration;
 
-    /// When it ends, even if its lease is renewed.
+    /// When the hold ends, even if its lease is renewed.
     fn ends(&self) -> Option<Moment>;
 
-    /// The lease that is renewed for it. `usual`: that of the configuration. `None`: it is not renewed.
+    /// The lease that the watchdog renews for the hold. `usual`: the lease of the configuration. `None`: the hold is
+    /// not renewed.
     fn renewed_lease(&self, usual: Duration) -> Option<Duration>;
 
-    /// Moves it forward, if it has not passed.
+    /// Moves the deadline forward, if the deadline has not passed.
     fn advance(&mut self, now: Moment, to: Moment);
 
-    /// The server does not have it any more.
+    /// Records that the server no longer has the hold.
     fn lose(&mut self);
 
-    /// The server did not have it any more when it was given back. Returns whether that is a loss.
+    /// Records that the server no longer had the hold when it was released. Returns whether that is a loss.
     fn was_gone(&mut self) -> bool;
 }
 

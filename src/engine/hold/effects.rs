@@ -1,4 +1,4 @@
-//! What is told after a mutex was unlocked.
+//! What a grant reports after its mutex was unlocked.
 
 use smallvec::SmallVec;
 
@@ -9,9 +9,9 @@ use crate::telemetry::{LossCause, Renewed};
 
 /// What became of the holds of a grant while its mutex was locked.
 ///
-/// To tell it runs code of the user: a `tracing` layer, a metrics recorder, the waker of a future. That code can call anything in this
-/// crate, so a mutex that is locked meanwhile would stop the thread for ever. To drop the last reference to a hold runs such code, too:
-/// it ends the hold's span.
+/// Reporting this runs code of the user: a `tracing` layer, a metrics recorder, the waker of a future. Such code can
+/// call anything in this crate, so a mutex that is locked meanwhile would block the thread for ever. Dropping the last
+/// reference to a hold runs such code, too, because it ends the hold's span.
 #[must_use = "dropping it tells nothing: call `perform` with nothing locked"]
 pub(crate) struct Effects<H> {
     holds: SmallVec<[(H, Fate); 1]>,
@@ -24,11 +24,11 @@ pub(crate) struct Effects<H> {
 /// What became of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It left its grant. Perhaps its time was up before.
+    /// The hold left its grant. Its deadline had perhaps passed before.
     Left,
-    /// The server does not have it any more.
+    /// The server no longer has the hold.
     Removed,
-    /// The server did not have it any more when it was given back.
+    /// The server no longer had the hold when it was released.
     Gone,
 }
 
@@ -39,18 +39,18 @@ impl<H> Default for Effects<H> {
 }
 
 impl<H: Deadline> Effects<H> {
-    /// A hold left its grant. Perhaps its time was up before.
+    /// Records that a hold left its grant. Its deadline had perhaps passed before.
     pub(crate) fn left(&mut self, hold: H) {
         self.holds.push((hold, Fate::Left));
     }
 
-    /// The server does not have this hold any more.
+    /// Records that the server no longer has this hold.
     pub(crate) fn loses(&mut self, mut hold: H) {
         hold.lose();
         self.holds.push((hold, Fate::Removed));
     }
 
-    /// The server did not have this hold any more when it was given back.
+    /// Records that the server no longer had this hold when it was released.
     pub(crate) fn was_gone(&mut self, mut hold: H) {
         let fate = if hold.was_gone() { Fate::Gone } else { Fate::Left };
         self.holds.push((hold, fate));
@@ -67,7 +67,7 @@ impl<H: Deadline> Effects<H> {
 }
 
 impl Effects<HoldOnMember> {
-    /// Tells what became of holds. Call this with nothing locked.
+    /// Reports what became of the holds. Call this with nothing locked.
     pub(crate) fn perform(self) {
         if self.holds.is_empty() {
             return;

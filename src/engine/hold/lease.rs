@@ -1,4 +1,5 @@
-//! Leases: until when a hold relies on its lease, and how often a lease is renewed. No I/O and no clock: time is an argument.
+//! Leases: until when a hold relies on its lease, and how often a lease is renewed. No I/O and no clock: time is an
+//! argument.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -7,15 +8,16 @@ use crate::base::clock::Moment;
 use crate::base::config::LockConfig;
 use crate::engine::members::PerMember;
 
-/// The shortest time between the deadline of a hold and the end of its lease. It covers timers that fire late: those of tokio have a
-/// resolution of 1 ms, and a busy runtime polls a task some milliseconds late. A pause that is longer than this ends leases of any
-/// client, so a longer margin would only make each lease shorter.
+/// The shortest time between the deadline of a hold and the end of its lease. It covers timers that fire late: those of
+/// tokio have a resolution of 1 ms, and a busy runtime polls a task some milliseconds late. A pause that is longer than
+/// this ends leases of any client, so a longer margin would only make each lease shorter.
 const MARGIN: Duration = Duration::from_millis(10);
 
 /// Returns the deadline: until when a hold relies on its lease.
 ///
-/// `sent` is a time before the command for this lease was sent. The server counts the lease from a later time, so it still keeps
-/// the lock at this deadline. The margin is a hundredth of the lease, or [`MARGIN`] if that is longer, and at most a quarter of the lease.
+/// `sent` is a time before the command for this lease was sent. The server counts the lease from a later time, so it
+/// still keeps the lock at this deadline. The margin is a hundredth of the lease, or [`MARGIN`] if that is longer, and
+/// at most a quarter of the lease.
 pub(crate) fn deadline(sent: Moment, lease: Duration) -> Moment {
     sent.plus(lease).minus(MARGIN.max(lease / 100).min(lease / 4))
 }
@@ -29,7 +31,7 @@ pub(crate) struct Periods {
 }
 
 impl Periods {
-    /// The tasks look at their lists so often in each period.
+    /// How often a task looks at its list in each period.
     const TICKS: u32 = 16;
 
     pub(crate) fn new(config: &LockConfig) -> Self {
@@ -45,13 +47,14 @@ impl Periods {
         Self { lease, java_watchdog: lease, fair_allowance: lease }
     }
 
-    /// How often a lease is renewed. `is_shared`: Java's watchdog can shorten it.
+    /// Returns how often a lease is renewed. `is_shared`: Java's watchdog can shorten the lease.
     pub(crate) fn renewal(&self, lease: Duration, is_shared: bool) -> Duration {
         let lease = self.known(lease);
         if is_shared { lease.min(self.java_watchdog) / 3 } else { lease / 3 }
     }
 
-    /// A renewal with the lease zero only restores what another client shortened, at the pace of the client's own leases.
+    /// Returns the lease that sets the pace. A renewal with the lease zero only restores what another client shortened,
+    /// at the pace of the configured lease.
     pub(crate) const fn known(&self, lease: Duration) -> Duration {
         if lease.is_zero() { self.lease } else { lease }
     }
@@ -60,7 +63,7 @@ impl Periods {
         self.renewal(self.lease, true) / Self::TICKS
     }
 
-    /// How often a place in a queue is kept.
+    /// Returns how often a heartbeat keeps a place in a queue.
     pub(crate) fn heartbeat(&self) -> Duration {
         self.fair_allowance / 3
     }
@@ -70,7 +73,7 @@ impl Periods {
     }
 }
 
-/// Returns the next time at which the places of this lock are due. It comes within a period.
+/// Returns the next time after `time` at which the heartbeats of this lock are due. It comes within a period.
 pub(crate) fn due_after(period: Duration, lock: &str, time: Moment) -> Moment {
     let mut hasher = DefaultHasher::new();
     lock.hash(&mut hasher);
@@ -88,9 +91,10 @@ pub(crate) struct Rules {
     pub(crate) periods: Periods,
     /// Other clients can shorten a lease, as Java's watchdog does to a read-write lock.
     pub(crate) is_shared: bool,
-    /// A fixed lease is looked after, too: another client can shorten it, or another master can lack the hold.
+    /// The watchdog also checks holds with a fixed lease: another client can shorten the lease, or a new master can
+    /// lack the hold.
     pub(crate) is_checked: bool,
-    /// For how long after the server granted a hold the owners of this client give it each other.
+    /// How long after the grant the owners of this client hand a hold over to each other, or join it.
     pub(crate) sharing: Duration,
     /// Draws a time up to this one.
     pub(crate) within: fn(Duration) -> Duration,
@@ -140,7 +144,7 @@ mod tests {
         for lock in ["a", "b", "c"] {
             let first = due_after(period, lock, start);
             assert_eq!(due_after(period, lock, first), first.plus(period));
-            // A place that was kept early is due at the same time.
+            // A heartbeat that was sent early does not move the next one.
             for early in [1, 500, 1_999].map(Duration::from_millis) {
                 assert_eq!(due_after(period, lock, first.plus(period).minus(early)), first.plus(period));
             }

@@ -1,7 +1,7 @@
 //! One hold, and until when it can be relied on.
 //!
-//! [`lease`] says how long a hold lasts, in pure functions. [`deadline`] is what the machine of a grant sees of a hold. [`effects`] has what
-//! is told after a mutex was unlocked.
+//! [`lease`] says how long a hold lasts, in pure functions. [`deadline`] is what the machine of a grant sees of a hold.
+//! [`effects`] collects what is reported after a mutex was unlocked.
 
 pub(crate) mod deadline;
 pub(crate) mod effects;
@@ -30,15 +30,15 @@ pub(crate) const EARLY: Duration = Duration::from_millis(2);
 
 const LOST: u64 = 0;
 
-/// The hold of a guard. It has one deadline for each member of its lock. The hold is lost when fewer deadlines than the quorum
-/// are still in the future.
+/// The hold of a guard. It has one deadline for each member of its lock. The hold is lost when fewer deadlines than the
+/// quorum are still in the future.
 ///
-/// Lost is final. Code that finds that a deadline has passed stores [`LOST`] by compare-and-set. A renewal moves a deadline by
-/// compare-and-set from a value that had not passed. These two cannot both succeed: a hold that was seen as lost is never seen as
-/// held again.
+/// Lost is final. Code that finds that a deadline has passed stores [`LOST`] by compare-and-set. A renewal moves a
+/// deadline by compare-and-set from a value that had not passed. These two cannot both succeed: a hold that was seen as
+/// lost is never seen as held again.
 ///
-/// Looking at a hold and changing it tells nobody, because the caller often has a mutex locked, and a `tracing` layer, a metrics
-/// recorder or a waker can run any code. [`tell_loss`](Self::tell_loss) tells, with nothing locked.
+/// Looking at a hold and changing it tells nobody, because the caller often has a mutex locked, and a `tracing` layer,
+/// a metrics recorder or a waker can run any code. [`tell_loss`](Self::tell_loss) tells, with nothing locked.
 pub(crate) struct Hold {
     deadlines: PerMember<AtomicU64>,
     quorum: usize,
@@ -48,7 +48,7 @@ pub(crate) struct Hold {
     /// [`HELD`], [`GIVEN_BACK`] or [`REPORTED`].
     report: AtomicU8,
     metrics: telemetry::Held,
-    /// If somebody wants it. Boxed, because a process can have many holds.
+    /// The span of the hold, if a subscriber wants it. Boxed, because a process can have many holds.
     span: OnceLock<Box<Span>>,
 }
 
@@ -87,15 +87,15 @@ pub(crate) enum Renews {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Term {
     pub(crate) renews: Renews,
-    /// It ends at this moment, even if its lease is renewed.
+    /// The hold ends at this moment, even if its lease is renewed.
     pub(crate) ends: Option<Moment>,
-    /// Its longest hold is no longer than one lease.
+    /// `max_hold` is no longer than the first lease.
     pub(crate) is_bounded: bool,
 }
 
-/// It was neither given back nor reported as lost.
+/// The hold was neither released nor reported as lost.
 const HELD: u8 = 0;
-/// It was given back. That is no loss, unless the server says that the hold had ended before.
+/// The hold was released. This is no loss, unless the server says that the hold had ended before.
 const GIVEN_BACK: u8 = 1;
 /// The loss was reported.
 const REPORTED: u8 = 2;
@@ -131,7 +131,7 @@ impl Hold {
         !matches!(self.term.renews, Renews::Nothing)
     }
 
-    /// The lease that the watchdog renews for it. `usual`: that of the configuration.
+    /// The lease that the watchdog renews for the hold. `usual`: the lease of the configuration.
     pub(crate) const fn renewed_lease(&self, usual: Duration) -> Option<Duration> {
         match self.term.renews {
             Renews::Nothing => None,
@@ -140,7 +140,7 @@ impl Hold {
         }
     }
 
-    /// The moment at which it ends, even if its lease is renewed.
+    /// The moment at which the hold ends, even if its lease is renewed.
     pub(crate) const fn ends(&self) -> Option<Moment> {
         self.term.ends
     }
@@ -153,7 +153,7 @@ impl Hold {
         &self.metrics
     }
 
-    /// Events about it are in this span from here on. It ends with the last reference to this hold.
+    /// Puts later events about the hold into this span. The span ends with the last reference to this hold.
     pub(crate) fn begins(&self, span: Span) {
         if !span.is_disabled() {
             let _ = self.span.set(Box::new(span));
@@ -164,7 +164,7 @@ impl Hold {
         self.span.get().map_or_else(Span::none, |span| Span::clone(span))
     }
 
-    /// Until when it can be relied on; [`Moment::PAST`] if it is lost.
+    /// Until when the hold can be relied on; [`Moment::PAST`] if the hold is lost.
     pub(crate) fn deadline(&self) -> Moment {
         let deadlines = self.deadlines.iter().map(|cell| Moment::from_nanos(cell.load(Ordering::Acquire)));
         quorum_deadline(deadlines, self.quorum)
@@ -221,15 +221,16 @@ impl Hold {
         false
     }
 
-    /// Records that the server does not have this member any more.
+    /// Records that the server no longer has this member.
     pub(crate) fn lose(&self, member: usize) {
         self.deadlines[member].store(LOST, Ordering::Release);
     }
 
-    /// Waits until it is given back, or is lost. Returns whether it was given back. Needs a timer, and no I/O.
+    /// Waits until the hold is released or lost. Returns whether it was released. Needs a timer, and no I/O.
     ///
-    /// A hold that the watchdog renews costs a timer or two for each lease: after a suspend, the watchdog finds by the clock what is due,
-    /// and so what has ended. Nobody else looks at a fixed lease.
+    /// A hold that the watchdog renews costs a timer or two for each lease: after a suspend of the host, the watchdog
+    /// finds by the clock which holds have ended. Nobody else looks at a fixed lease, so here the clock is read each
+    /// second.
     pub(crate) async fn ended(&self) -> bool {
         loop {
             let mut end_notify = std::pin::pin!(self.end_notify.notified());
@@ -240,12 +241,13 @@ impl Hold {
             }
             let soon = clock::now().plus(EARLY);
             if self.is_found_lost(soon) {
-                // Perhaps it was given back meanwhile, before it was lost.
+                // Perhaps another thread gave the hold back between the two checks. Then its end is no loss.
                 return self.is_given_back();
             }
             let left = self.deadline().since(soon);
-            // Mostly the deadline has moved when the timer fires. If not, the last part of the time is short, so that the timer is exact
-            // although its clock and that of the deadline differ a little.
+            // For a renewed hold, sleep 7/8 of the time that is left: usually a renewal has moved the deadline by then.
+            // If not, the last sleep is short, so the timer is exact although its clock and that of the deadline differ
+            // a little.
             let most = if self.is_watched() { left - left / 8 } else { LOOK };
             tokio::select! {
                 biased;
@@ -255,7 +257,7 @@ impl Hold {
         }
     }
 
-    /// Whether it is lost. If so, tells it: call this with nothing locked.
+    /// Whether the hold is lost. If so, reports the loss: call this with nothing locked.
     pub(crate) fn is_found_lost(&self, now: Moment) -> bool {
         let is_lost = self.is_lost(now);
         if is_lost {
@@ -264,8 +266,8 @@ impl Hold {
         is_lost
     }
 
-    /// Records that its guard has ended, unless it is lost already: from now on its end is no loss, and nobody relies on it. Call this
-    /// with nothing locked.
+    /// Records that the guard was released, unless the hold is already lost. From now on, the end of the hold is no
+    /// loss, and nobody relies on it. Call this with nothing locked.
     pub(crate) fn give_back(&self, now: Moment) {
         if !self.is_found_lost(now) {
             let _ = self.report.compare_exchange(HELD, GIVEN_BACK, Ordering::AcqRel, Ordering::Acquire);
@@ -274,22 +276,23 @@ impl Hold {
         }
     }
 
-    /// Whether no guard has it any more. Perhaps it is kept for a minimum hold time.
+    /// Whether no guard has the hold any more. The server perhaps keeps it for a minimum hold time.
     pub(crate) fn is_given_back(&self) -> bool {
         self.report.load(Ordering::Acquire) == GIVEN_BACK
     }
 
-    /// The server did not have this member any more when it was given back. Returns whether that is a loss: not if enough other members
-    /// were held until then.
+    /// Records that the server no longer had this member when it was released. Returns whether that is a loss: it is
+    /// none if enough other members were held until then.
     pub(crate) fn was_gone(&self, member: usize) -> bool {
         self.lose(member);
-        // Not by the clock: meanwhile, the leases of members that were released can end.
+        // Count the members that are not `LOST`, and do not ask the clock: while the release is under way, the lease of
+        // a released member can end, and that is no loss.
         let was_held = |cell: &&AtomicU64| cell.load(Ordering::Acquire) != LOST;
         self.deadlines.iter().filter(was_held).count() < self.quorum
     }
 
-    /// Tells those who wait for the loss and, once, everybody else, if it is lost and was not given back. `cause`: `None` if it ended by
-    /// the clock. Runs code of the user, so call this with nothing locked.
+    /// Wakes the futures that wait for the loss. If the hold is lost and was not released, also reports the loss, once.
+    /// `cause`: `None` if the hold ended by the clock. Runs code of the user, so call this with nothing locked.
     fn tell_loss(&self, cause: Option<LossCause>, now: Moment) {
         nothing_is_locked();
         self.end_notify.notify_waiters();
@@ -301,7 +304,8 @@ impl Hold {
         }
     }
 
-    /// Tells that it was gone when it was given back, if its loss was not told before. Call this with nothing locked, too.
+    /// Reports that the hold was gone when it was released, if its loss was not reported before. Call this with nothing
+    /// locked.
     fn tell_gone(&self, now: Moment) {
         if self.report.swap(REPORTED, Ordering::AcqRel) != REPORTED {
             self.report_lost(LossCause::Removed, now);
@@ -323,7 +327,7 @@ impl Hold {
         tracing::warn!(lock = name, key, server, cause, "a lock was lost");
     }
 
-    /// Why its time is up.
+    /// Returns why the deadline passed.
     fn cause(&self, now: Moment) -> LossCause {
         if self.term.is_bounded || self.term.ends.is_some_and(|ends| ends <= now) {
             LossCause::MaxHold

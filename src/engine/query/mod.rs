@@ -20,7 +20,8 @@ use crate::protocol::{
 };
 use crate::store::{Connection, Route};
 
-/// Names the type of a key that holds no lock. A script that acquires notices only that it is another one.
+/// Adds to the error which type the key has, if the key holds no lock: an acquire script only notices that the type is
+/// another one.
 pub(crate) async fn with_type(handle: &Handle, error: Error) -> Error {
     let (Error::WrongKind { found: OTHER_TYPE, .. }, [Member { lock, .. }]) = (&error, &handle.members[..])
     else {
@@ -60,8 +61,8 @@ async fn is_member_locked(member: &Member) -> Result<bool> {
     }
 }
 
-/// Returns how long the lock stays held if nobody renews or releases it. For several members: how long a quorum of the members
-/// that answered stay held. `None`: the lock is free.
+/// Returns how long the lock stays held if nobody renews or releases it. For several members: how long a quorum of the
+/// members that answered stay held. `None`: the lock is free.
 pub(crate) async fn remaining_lease(handle: &Handle) -> Result<Option<LeaseLeft>> {
     let answers = list_quorum(handle).await?;
     let mut leases: Vec<_> = answered(&answers).filter_map(|(_, listing)| listing.lease()).collect();
@@ -71,7 +72,8 @@ pub(crate) async fn remaining_lease(handle: &Handle) -> Result<Option<LeaseLeft>
 
 /// Releases the lock, whoever holds it. False: the lock was free.
 ///
-/// The holders are looked up first and then named, so that a late copy of the command cannot end the hold of a later owner.
+/// The holders are looked up first and then named, so that a late copy of the command cannot end the hold of a later
+/// owner.
 pub(crate) async fn force_unlock(handle: &Handle) -> Result<bool> {
     let answers = list_quorum(handle).await?;
     let was_held = answered(&answers).any(|(_, listing)| listing.lease().is_some());
@@ -81,7 +83,7 @@ pub(crate) async fn force_unlock(handle: &Handle) -> Result<bool> {
     Ok(was_held)
 }
 
-/// Releases what the holders have of this type of lock.
+/// Releases every listed hold of this type of lock.
 pub(crate) async fn force_all(lock: &LockRef, listing: &Listing) -> Result<(), Fault> {
     let forcing = listing.holders.iter().filter_map(|holding| {
         let owner = lock.protocol.owner(&holding.field)?;
@@ -94,13 +96,15 @@ pub(crate) async fn force_all(lock: &LockRef, listing: &Listing) -> Result<(), F
     Ok(())
 }
 
-/// Wakes the first waiter if the lock is a fair one. On the server its hold looks like that of an `RLock`, and its waiters listen on
-/// channels of their own.
+/// Wakes the first waiter if the lock is a fair one. On the server its hold looks like that of an `RLock`, and its
+/// waiters listen on channels of their own.
 async fn wake_fair_waiter(lock: &LockRef) {
     let keys = Fair.keys(Arc::clone(&lock.keys.lock));
-    // A heartbeat notifies the first waiter of a free lock. One of nobody keeps no place.
+    // A heartbeat makes the server notify the first waiter if the lock is free. The name `nobody` has no place, so this
+    // heartbeat keeps none.
     let call = Fair.heartbeat(&keys, &lock.engine.config, "nobody".to_owned());
-    // The lock is released already, so a fault here is none of the release. The next heartbeat of a waiter tells it the same.
+    // The lock is released already, so a fault of this heartbeat does not make the release fail. The waiter's own next
+    // heartbeat notifies it, too.
     let _ = async { lock.run(&lock.connection().await?, &call).await }.await;
 }
 
@@ -116,7 +120,8 @@ async fn force(lock: &LockRef, owner: String, holding: &Holding) -> Result<(), F
             Ok(reply) => break reply,
         }
     };
-    // Not kept for a switch to another master: a Java thread uses the same owner again for its next hold.
+    // This release is not kept for a repetition after a failover: a Java thread uses the same owner again, and the
+    // repetition could end its next hold.
     report_release(ReleaseReply::parse(&reply)?, lock);
     Ok(())
 }
@@ -163,8 +168,8 @@ pub(crate) async fn list(engine: &Engine, key: &Arc<str>) -> Result<Listing, Fau
 
 /// Builds a list from its parts. `add` returns the cursor of the next part.
 ///
-/// The cursor of one server means nothing to another. So the list begins again if a part came by another connection, as when the slot
-/// of the lock moved.
+/// A cursor is valid only on the server that returned it. So the list begins again if a part came on another
+/// connection, as when the slot of the lock moved.
 async fn in_parts<T: Default>(
     engine: &Engine,
     route: impl Fn() -> Route + Send + Sync,
@@ -186,12 +191,12 @@ async fn in_parts<T: Default>(
     }
 }
 
-/// Retries after faults.
+/// Runs a command, and retries after faults.
 pub(crate) async fn run(engine: &Engine, key: &str, call: &Call) -> Result<Reply, Fault> {
     run_at(engine, || engine.store.route(key), call).await.map(|(reply, _)| reply)
 }
 
-/// Retries after faults. Also returns the number of the connection that the reply came by.
+/// Runs a command, and retries after faults. Also returns the number of the connection on which the reply came.
 pub(crate) async fn run_at(
     engine: &Engine,
     route: impl Fn() -> Route + Send + Sync,

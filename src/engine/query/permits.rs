@@ -49,7 +49,7 @@ pub(crate) async fn list(engine: &Engine, key: &Arc<str>) -> Result<Option<Listi
 
 /// Lists the permits in use. Also returns whether the set has other data.
 async fn in_use(engine: &Engine, keys: &LockKeys) -> Result<(Vec<PermitInUse>, bool), Fault> {
-    // A permit that is renewed meanwhile can be in two parts.
+    // A map: a permit that is renewed between two parts of the list can be in both, and must count once.
     type Found = (HashMap<[u8; 16], Option<Duration>>, bool);
     let part = |cursor| Semaphore::holders(keys, cursor);
     let add = |(found, has_other_data): &mut Found, reply: &Reply| {
@@ -95,7 +95,7 @@ pub(crate) async fn delete(handle: &Handle) -> Result<bool> {
     }
 }
 
-/// The semaphore of a handle whose client is open.
+/// Returns the semaphore of a handle, if its client is open.
 fn opened(handle: &Handle) -> Result<&LockRef> {
     handle.check()?;
     Ok(&handle.members[0].lock)

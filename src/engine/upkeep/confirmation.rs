@@ -1,7 +1,8 @@
 //! Confirmations of read holds that linger.
 //!
-//! A hold whose confirmation fails, or is not answered soon, ends with the readers that are inside. So nobody waits for long for a lock that
-//! nobody uses. The command itself has the time of every other one: a connection that is only slow must not be taken for a silent one.
+//! If a confirmation fails, or is not answered soon, the hold ends with the readers that have it. So nobody waits for
+//! long for a lock that nobody uses. The command itself keeps the usual time limit, so that a slow connection is not
+//! taken for a silent one.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::engine::grant::Grant;
 use crate::engine::grant::lingering::Confirmation;
 use crate::engine::scheduler::{Duty, Key};
 
-/// A hold waits for the answer for at least so long, however short the time is for which it lingers.
+/// The least time for an answer to a confirmation, however short the lingering is.
 const LEAST_PATIENCE: Duration = Duration::from_millis(10);
 
 /// The duty of confirming holds that linger.
@@ -37,7 +38,7 @@ impl Duty for Confirmations {
         item.begin_confirmation(key, clock::now())
     }
 
-    /// Each is a command of its own: the store sends those together that come while a connection is busy.
+    /// Sends a command for each hold: the store batches commands that come while a connection is busy.
     async fn run(&self, asked: Confirmation, items: Vec<Arc<Grant>>) {
         let patience = (asked.linger / 4).max(LEAST_PATIENCE);
         let confirm = async |item: &Arc<Grant>| {

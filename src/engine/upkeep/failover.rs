@@ -1,8 +1,9 @@
 //! What is done when another server becomes the master, perhaps without the last writes of the old one.
 //!
-//! The new master is examined like the first one. All holds are renewed at once, so that a holder whose lock is lost learns it. All waiters attempt. The releases that the old
-//! master confirmed last are repeated: if the new master lacks one, the lock would stay held there until its lease ends. A release
-//! can run again at any time, because the id of its owner is not used again.
+//! The client examines the new master like the first one. It renews all holds at once, so that a holder whose lock is
+//! lost learns so. All waiters attempt. The client also repeats the releases that the old master confirmed last: if the
+//! new master lacks one, the lock would stay held there until its lease ends. A release can run twice at any time,
+//! because the id of its owner is not used again.
 
 use std::sync::{Arc, Weak};
 
@@ -19,14 +20,15 @@ use crate::store::{Route, Switches};
 /// How many releases are repeated at a time.
 const AT_ONCE: usize = 100;
 
-/// Acts on each switch, until the engine ends.
+/// Acts on each switch to another master, until the engine ends.
 pub(crate) async fn act_on_each(mut switches: Switches, engine: Weak<Engine>) {
     while switches.next().await {
         let Some(engine) = engine.upgrade() else { return };
         engine.renewals.rush();
         engine.heartbeats.rush();
         engine.wait_queues.wake_all();
-        // In the background: a shutdown waits for it.
+        // Run both as a background job: a shutdown waits for the jobs, so it does not end before the releases are
+        // repeated.
         let releasing = release_again(Arc::clone(&engine));
         let examined = Arc::clone(&engine);
         let examining = async move { examined.store.examine_master(&examined.config).await };
@@ -43,7 +45,7 @@ async fn repeat(engine: &Engine, route: Route, call: Call) {
     let mut tries = Tries::new(engine.config.retry_timeout());
     loop {
         match run(engine, route, &call).await {
-            // Perhaps the next master lacks it as well.
+            // Keep the release in the list: the next master can lack it, too.
             Ok(_) => return engine.releases.keep(route, call),
             Err(fault) if engine.is_closing() => return report(engine, &call, &fault),
             Err(fault) => {

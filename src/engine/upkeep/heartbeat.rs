@@ -1,7 +1,7 @@
 //! Heartbeats: they keep the places of waiters in the queue of a fair lock.
 //!
-//! One command keeps a hundred places of one lock, so the places of one lock are due together, at a time that follows from the
-//! lock's key. The locks are spread over the period. The reply says whose turn it is.
+//! One command keeps a hundred places of one lock, so the places of one lock are due together, at a time that follows
+//! from the lock's key. The locks are spread over the period. The reply says whose turn it is.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +62,8 @@ impl Duty for Heartbeat {
                 for (place, reply) in places.into_iter().zip(replies) {
                     let next = match reply {
                         PlaceReply::KeptBehindTheDead => sent,
-                        // It was sent up to a tick before it was due.
+                        // The scheduler sends a heartbeat up to a tick before it is due. Counted from `sent` alone, the
+                        // next one would be due at the time that this one served.
                         _ => due_after(period, &lock, sent.plus(self.periods.heartbeat_tick())),
                     };
                     let wakes = matches!(reply, PlaceReply::Gone | PlaceReply::YourTurn);
@@ -76,7 +77,8 @@ impl Duty for Heartbeat {
                         "heartbeats of waiters for a fair lock failed, trying again"
                     );
                 }
-                // A heartbeat that is refused is not sent more often than one that succeeds.
+                // After a transient fault, the heartbeat is repeated soon. A heartbeat that the server refuses is sent
+                // no more often than one that succeeds.
                 let pause = if fault.is_transient() { period / RETRY } else { period };
                 let now = clock::now();
                 for place in places {

@@ -1,7 +1,9 @@
-//! What goes on without a caller, beside the releases of the background: renewals, heartbeats, and what follows a failover.
+//! What goes on without a caller, beside the releases of the background: renewals, heartbeats, and what follows a
+//! failover.
 //!
-//! A scheduler runs a duty in a task of its own: it takes what is due off a list, and serves up to a hundred grants with one command. There are
-//! three duties, [`renewal`], [`heartbeat`] and [`confirmation`]. [`failover`] acts when another server became the master.
+//! A scheduler runs a duty in a task of its own: it takes what is due off a list, and serves up to a hundred grants
+//! with one command. There are three duties, [`renewal`], [`heartbeat`] and [`confirmation`]. [`failover`] acts when
+//! another server became the master.
 
 mod confirmation;
 mod failover;

@@ -1,7 +1,7 @@
 //! The watchdog, which renews leases, and ends holds whose time is up.
 //!
-//! A hold that the watchdog renews is due after each third of its lease. The first time is drawn at random, so that locks that
-//! were acquired together are not renewed together.
+//! A hold that the watchdog renews is due after each third of its lease. The first time is drawn at random, so that
+//! locks that were acquired together are not renewed together.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ type Items = Vec<Arc<Grant>>;
 /// Which holds of a server one command renews.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scope {
-    /// In a cluster, those of all its slots.
+    /// All of the server's holds. In a cluster, those of all its slots.
     All,
     /// Those of one slot.
     Slot,
@@ -48,7 +48,8 @@ impl Renewal {
         Self { store, periods: Periods::new(config), failures: Limit::default() }
     }
 
-    /// Renews, and once again if another server became the master meanwhile: its answer is the one that counts.
+    /// Renews. If another server became the master meanwhile, renews once more, because only the answer of the new
+    /// master counts.
     async fn renew_on_master(
         &self,
         batches: &[Items],
@@ -64,8 +65,8 @@ impl Renewal {
         }
     }
 
-    /// Sends a command for each batch. Returns when, and the result of each. `spans_slots`: a batch can have holds of
-    /// several slots.
+    /// Sends a command for each batch. Returns when they were sent, and their results. `spans_slots`: a batch can have
+    /// holds of several slots.
     async fn renew(
         &self,
         batches: &[Items],
@@ -82,7 +83,8 @@ impl Renewal {
         let connection = self.store.connection(batches[0][0].lock.route).await;
         let sent = clock::now();
         let replies = match connection {
-            // A silent connection must not cost a lease: there has to be time for another try.
+            // Limit each try to a sixth of the lease: after a silent connection, there must be time for another try
+            // before the lease ends.
             Ok(connection) => {
                 let limit = self.periods.known(lease) / 6;
                 join_all(calls.iter().map(|call| self.store.run_at_most(limit, &connection, call))).await
@@ -101,7 +103,8 @@ impl Renewal {
             false => self.serve(Scope::All, lease, vec![items]).await,
         };
         let rest = self.serve(Scope::Slot, lease, by_slot(rest)).await;
-        // Each alone goes where its key is.
+        // What is left is renewed one hold at a time: such a command can follow a redirection to the server that has
+        // its key.
         join_all(rest.into_iter().map(|item| self.serve(Scope::One, lease, vec![vec![item]]))).await;
     }
 
@@ -137,18 +140,20 @@ impl Renewal {
         divided
     }
 
-    /// Whether the server can do with fewer holds in each command what failed with this fault.
+    /// Whether smaller batches can succeed where a batch failed with this fault.
     fn wants_less(&self, fault: &Fault, spans_slots: bool, route: Route) -> bool {
         let is_for_ever = match fault.kind {
             FaultKind::SeveralSlots => true,
-            // It lacks the flag, or wants to know the keys of a script before it runs the script.
+            // The server does not know the flag `allow-cross-slot-keys`, or wants a script to declare its keys. It will
+            // refuse every such batch.
             FaultKind::Rejected => spans_slots,
             _ => false,
         };
         if is_for_ever {
             self.store.separate_slots(route);
         }
-        // A replica redirects only a command with keys.
+        // A batch of several slots declares no keys, and a replica redirects only a command with keys. So smaller
+        // batches with keys follow.
         is_for_ever || fault.kind == FaultKind::Split || (spans_slots && fault.kind == FaultKind::ReadOnly)
     }
 
@@ -161,7 +166,8 @@ impl Renewal {
         }
         let now = clock::now();
         for item in items {
-            // A renewal that is refused is not sent more often than one that succeeds.
+            // After a transient fault, the renewal is repeated soon. A renewal that the server refuses is sent no more
+            // often than one that succeeds.
             let period = self.periods.renewal(lease, item.is_shared());
             let pause = if fault.is_transient() { period / RETRY } else { period };
             item.renewal_failed(now.plus(jitter::around(pause)), now);

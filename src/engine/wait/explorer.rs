@@ -1,13 +1,15 @@
-//! Visits every state that the machine, a model of the server and a model of the futures can reach, and checks rules in each.
+//! Visits every state that the machine, a model of the server and a model of the futures can reach, and checks rules in
+//! each.
 //!
-//! Two clients have up to three waiters each, and one of them an attempt outside of the queue. They want one lock, or one or two of the
-//! two permits of a semaphore. Or one client has readers, and the other a writer. The steps of all of them come in every order, and time
-//! passes between any two steps. A configuration says how often something goes wrong: a waiter is cancelled, or not polled any more, a
-//! reply is lost before or after the server ran the attempt, a message connection breaks, a holder dies, or somebody deletes the lock's
-//! key. Times are counted in ticks, and kept relative to now.
+//! Two clients have up to three waiters each, and one of them an attempt outside of the queue. They want one lock, or
+//! one or two of the two permits of a semaphore. Or one client has readers, and the other a writer. The steps of all of
+//! them come in every order, and time passes between any two steps. A configuration says how often something goes
+//! wrong: a waiter is cancelled, or not polled any more, a reply is lost before or after the server ran the attempt, a
+//! message connection breaks, a holder dies, or somebody deletes the lock's key. Times are counted in ticks, and kept
+//! relative to now.
 //!
-//! Not modelled: locks of several members, readers that join a hold of their client, time limits, places in a fair queue, and the reply of
-//! a release that is lost.
+//! Not modelled: locks of several members, readers that join a hold of their client, time limits, places in a fair
+//! queue, and the reply of a release that is lost.
 
 use std::time::Duration;
 
@@ -19,7 +21,7 @@ use crate::engine::visit::{Model, Name, Step, TIME_PASSES, visit};
 
 const TICK: Duration = Duration::from_millis(1);
 const NOW: Moment = Moment::from_nanos(1_000_000_000);
-/// What is older makes no difference.
+/// Times that are more ticks ago than this are treated as equal.
 const FLOOR: u32 = 7;
 const LEASE: u8 = 3;
 const HAND_OVER: Duration = Duration::from_millis(2);
@@ -45,14 +47,15 @@ struct Budget {
 struct World {
     /// The owners on the server, and how many ticks their leases last without renewal.
     holders: Holders,
-    /// How many permits there are. A lock is like one permit. A read-write lock has one for each reader, and a writer wants all.
+    /// How many permits there are. A lock is like one permit. A read-write lock has one for each reader, and a writer
+    /// wants all.
     total: u8,
     is_read_write: bool,
     clients: [Client; CLIENTS],
     budget: Budget,
-    /// A lease ended, so no message told anybody.
+    /// The lock became free because a lease ended, so there was no message.
     is_free_in_silence: bool,
-    /// A call for another lock can make a call queue that is alone.
+    /// A call for another lock in the same row can make a call queue although nobody waits for its lock.
     shares_row: bool,
 }
 
@@ -70,7 +73,7 @@ struct Client {
     confirmation: bool,
     /// A message came after the hold of this client was removed.
     is_told: bool,
-    /// What has to be released in the background.
+    /// The ids that the background has to release.
     undo: Vec<usize>,
     /// Attempts of which a copy can still run.
     late: Vec<usize>,
@@ -80,32 +83,35 @@ struct Client {
 struct Actor {
     does: Does,
     ticket: Option<Ticket>,
-    /// How many permits it wants.
+    /// How many permits the actor wants.
     wants: u8,
-    /// It attempts outside of the queue, and does not wait.
+    /// The actor attempts outside of the queue, and does not wait.
     is_try: bool,
-    /// Nobody polls it any more.
+    /// Nobody polls the actor's future any more.
     is_stalled: bool,
-    /// A copy of its attempt can run late, so it attempts out of turn.
+    /// A copy of the actor's attempt can run late, so the actor attempts out of turn.
     is_unsure: bool,
-    /// It was granted a hold, and before it saw that, the hold was removed and the message came.
+    /// The server granted the actor a hold. Before the actor saw the answer, the hold was removed, and the message
+    /// came.
     is_told: bool,
-    /// Somebody joined the queue during its attempt, which is outside of it.
+    /// Another actor joined the queue while this one attempted outside of it.
     has_followers: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Does {
     Nothing,
-    /// It waits until then, or until it is woken.
+    /// The actor waits until then, or until it is woken.
     Waits {
         until: Moment,
         is_woken: bool,
     },
     Asks,
-    /// The server has granted the lock and told whether permits are left, or told how long the first lease lasts.
+    /// The server has answered. `Ok`: granted, and whether permits are left. `Err`: refused, and after how many ticks
+    /// the first lease ends.
     Answered(Result<bool, u8>),
-    /// It holds the lock with the id of this actor of its client. `is_removed`: the server does not have the hold any more.
+    /// The actor holds the lock with the id of this actor of its client. `is_removed`: the server no longer has the
+    /// hold.
     Holds {
         id: usize,
         since: Moment,
@@ -114,7 +120,7 @@ enum Does {
     Releases {
         id: usize,
     },
-    /// Whether other clients got the message. `None`: the hold was gone.
+    /// The release was answered. `others`: whether other clients got the message. `None`: the hold was gone.
     Released {
         id: usize,
         others: Option<bool>,
@@ -173,7 +179,7 @@ impl World {
         Self { holders, total: 1, is_read_write, clients, budget, is_free_in_silence, shares_row }
     }
 
-    /// The first client reads, and the second writes.
+    /// Makes the lock a read-write lock: the first client reads, and the second writes.
     fn of_readers(mut self) -> Self {
         let [readers, writer] = &mut self.clients;
         self.total = u8::try_from(readers.actors.len()).expect("few");
@@ -184,7 +190,7 @@ impl World {
         self
     }
 
-    /// Two permits, of which the actors of each client want so many.
+    /// Makes the lock a semaphore of two permits. `wants`: how many permits each actor wants.
     fn of_permits(mut self, wants: [&[u8]; CLIENTS]) -> Self {
         self.total = 2;
         for (client, wants) in self.clients.iter_mut().zip(wants) {
@@ -205,8 +211,6 @@ impl World {
         self.total > 1 && !self.is_read_write
     }
 
-    // --- the server ----------------------------------------------------------------------------------------------------
-
     fn has(&self, id: Id) -> bool {
         self.holders.iter().any(|(holder, _)| *holder == id)
     }
@@ -220,13 +224,14 @@ impl World {
         self.total - self.holders.iter().map(|(holder, _)| self.wants(*holder)).sum::<u8>()
     }
 
-    /// Returns whether permits are left, or how long the first lease lasts.
+    /// Runs an acquire. `Ok`: granted, and whether permits are left. `Err`: refused, and after how many ticks the first
+    /// lease ends.
     fn acquires(&mut self, id: Id) -> Result<bool, u8> {
         if !self.has(id) {
             if self.available() < self.wants(id) {
                 return Err(self.holders.iter().map(|(_, left)| *left).min().expect("somebody has them"));
             }
-            // The script removes permits whose leases ended, and tells the others.
+            // The acquire script first removes permits whose leases have ended, and publishes a message.
             if self.is_free_in_silence && self.has_permits() {
                 self.publishes();
             }
@@ -236,13 +241,13 @@ impl World {
         Ok(self.available() > 0)
     }
 
-    /// Returns which clients get the message. `None`: the server does not have the hold.
+    /// Runs a release. Returns which clients get the message. `None`: the server does not have the hold.
     fn releases(&mut self, id: Id) -> Option<[bool; CLIENTS]> {
         if !self.has(id) {
             return None;
         }
         self.holders.retain(|(holder, _)| *holder != id);
-        // Only the last reader frees the lock.
+        // Readers hold the lock together: only the release of the last one frees the lock and publishes a message.
         let is_told = !self.is_read_write || self.holders.is_empty();
         Some(if is_told { self.publishes() } else { [false; CLIENTS] })
     }
@@ -255,7 +260,7 @@ impl World {
         receivers
     }
 
-    /// The holds end without a release.
+    /// Ends all holds without a release, as when the key is deleted.
     fn ends_holds(&mut self) {
         for ((c, id), _) in std::mem::take(&mut self.holders) {
             for actor in &mut self.clients[c].actors {
@@ -271,8 +276,6 @@ impl World {
         client.machine.offered.iter().any(|id| !self.has(*id))
             || client.actors.iter().any(|actor| matches!(actor.does, Does::Holds { is_removed: true, .. }))
     }
-
-    // --- the client ----------------------------------------------------------------------------------------------------
 
     fn joins(&mut self, c: usize, a: usize, comes_first: bool) {
         let client = &mut self.clients[c];
@@ -292,7 +295,8 @@ impl World {
             Next::Wait { until, subscribes } => {
                 client.actors[a].does = Does::Waits { until, is_woken: false };
                 if subscribes && client.machine.subscribes() {
-                    // Always confirmed, also if another subscription has just ended.
+                    // The server confirms every subscription, also one that comes before it has processed the end of
+                    // the previous one.
                     client.wants_messages = true;
                     client.confirmation |= client.is_subscribed;
                 }
@@ -307,7 +311,8 @@ impl World {
                         "a removed hold was taken after a message"
                     );
                     let since = NOW;
-                    // Its own attempts are undone.
+                    // The waiter takes the id of the offered hold, so whatever its own attempts acquired has to be
+                    // undone.
                     self.clients[c].undo.push(a);
                     self.holds(c, a, Does::Holds { id, since, is_removed }, false);
                 } else {
@@ -424,8 +429,6 @@ impl World {
         client.actors[a].does = Does::Done;
         client.performs(Effects::wakes(Wakes::Front));
     }
-
-    // --- time ----------------------------------------------------------------------------------------------------------
 }
 
 impl Model for World {
@@ -448,7 +451,8 @@ impl Model for World {
                         add(at("tries"), &mut |w| w.clients[c].actors[a].does = Does::Asks)
                     }
                     Does::Nothing => {
-                        // A reader never attempts alone: those that come meanwhile share what it is granted.
+                        // A reader always joins the queue: readers that come during its attempt wait there, and share
+                        // its hold.
                         let is_reader = client.machine.rules.discipline == Discipline::Readers;
                         if self.shares_row || is_reader || !client.is_idle() {
                             add(at("joins"), &mut |w| w.joins(c, a, false));
@@ -471,7 +475,7 @@ impl Model for World {
                             });
                         }
                     }
-                    // It is dropped at last.
+                    // A future that nobody polls is dropped in the end, so that every run can end.
                     Does::Waits { .. } => add(at("is dropped"), &mut |w| w.leaves(c, a)),
                     Does::Asks => {
                         add(at("is answered"), &mut |w| {
@@ -537,7 +541,7 @@ impl Model for World {
             for a in client.undo.clone() {
                 add(Name("is undone", c, a), &mut |w| {
                     w.releases((c, a));
-                    // Repeated until no copy can run.
+                    // The undo is repeated until no copy of the attempt can run.
                     if !w.clients[c].late.contains(&a) {
                         w.clients[c].undo.retain(|undone| *undone != a);
                     }
@@ -580,7 +584,7 @@ impl Model for World {
             if !client.is_connected {
                 add(Name("connects again", c, 0), &mut |w| w.clients[c].is_connected = true);
             }
-            // The grant takes an offer back that no waiter takes.
+            // If no waiter takes the offer in time, the grant takes it back.
             let machine = &client.machine;
             if machine.has_offer() && machine.offered_at.plus(machine.rules.stalled) <= NOW {
                 add(Name("takes its offer back", c, 0), &mut |w| {
@@ -610,7 +614,7 @@ impl Model for World {
         for client in &mut self.clients {
             client.shift();
         }
-        // A holder renews, and so does a client for a hold that it offers.
+        // A holder renews its lease, and a client renews a hold that it offers. Every other lease runs out.
         let is_renewed = |clients: &[Client; CLIENTS], (c, id): Id| {
             let client = &clients[c];
             client.machine.offered.contains(&(c, id))
@@ -643,7 +647,7 @@ impl Model for World {
                 }
             }
             if client.machine.offered.is_empty() {
-                client.machine.offered_at = Moment::PAST; // nobody takes it back
+                client.machine.offered_at = Moment::PAST; // without an offer, its time does not matter
             }
             if client.machine.is_empty() && client.machine.offered.is_empty() {
                 client.machine.next = 0;
@@ -679,8 +683,9 @@ impl Model for World {
                 });
             assert!(is_known, "nobody releases a hold");
         }
-        // Only time can help. A front whose own attempt was perhaps granted looks at its next poll.
-        // Readers can hold a lock for long, and others can acquire it meanwhile.
+        // If no step has to come, only time can wake a waiter, so no waiter may sleep beside a free lock. A waiter
+        // whose own attempt was perhaps granted may: it looks at its next poll. A reader that could give its hold back
+        // does not count as a step that has to come: other readers can acquire meanwhile.
         let is_reading = self.is_read_write && self.available() > 0;
         let is_quiet = |name: Name| QUIET.contains(&name.0) || is_reading && name.0 == "gives its hold back";
         if !self.is_free_in_silence && steps.iter().all(|step| is_quiet(step.name)) {
@@ -692,7 +697,7 @@ impl Model for World {
                 if !gets_messages || yields || fails || client.actors[front].is_stalled {
                     continue;
                 }
-                // Of readers, one that was granted the lock called all others.
+                // A reader that is granted the lock calls all waiting readers, so none of them may sleep.
                 let is_reader = client.machine.rules.discipline == Discipline::Readers;
                 let waiting = client.actors.iter().enumerate();
                 for (_, actor) in
@@ -735,17 +740,18 @@ const QUIET: [&str; 14] = [
 ];
 
 impl Client {
-    /// No call acquires the lock.
+    /// Whether no call of the client acquires the lock.
     fn is_idle(&self) -> bool {
         !self.actors.iter().any(|a| matches!(a.does, Does::Waits { .. } | Does::Asks | Does::Answered(_)))
     }
 
-    /// Of actors that want the same and have not begun, it does not matter which begins first.
+    /// Whether an equal actor with a smaller number has not begun. Which of two equal actors begins first makes no
+    /// difference, so only the first one begins.
     fn has_twin_that_comes_first(&self, a: usize) -> bool {
         self.actors[..a].contains(&self.actors[a])
     }
 
-    /// The waiter that came first.
+    /// Returns the waiter that stands in front.
     fn front(&self) -> Option<usize> {
         let waiters = self.actors.iter().enumerate().filter_map(|(a, actor)| Some((actor.ticket?, a)));
         waiters.min().map(|(_, a)| a)
@@ -771,7 +777,7 @@ impl Client {
         self.undo.extend(dropped.into_iter().map(|(_, id)| id));
     }
 
-    /// With the last waiter, the queue and its subscription end.
+    /// Ends the queue and its subscription, if the last waiter has left.
     fn ends_queue(&mut self) {
         if self.machine.is_empty() {
             self.machine = Machine::new(self.machine.rules.clone());
@@ -837,7 +843,7 @@ impl Client {
 }
 
 impl Machine<Id, ()> {
-    /// Only readers look at answers: whether there were some since they began to wait for one.
+    /// Reduces the counts of answers to what matters: whether an answer came since a reader began to wait for one.
     fn forget_old_answers(&mut self) {
         let front = self.waiters.front.as_mut().map(|(_, waiter)| waiter);
         for waiter in front.into_iter().chain(self.waiters.behind.values_mut()) {
@@ -848,7 +854,7 @@ impl Machine<Id, ()> {
         self.answers = 1;
     }
 
-    /// Only whether some came during an attempt makes a difference.
+    /// Reduces the counts of messages to what matters: whether a message came during an attempt.
     fn forget_old_messages(&mut self) {
         let front = self.waiters.front.as_mut().map(|(_, waiter)| waiter);
         for waiter in front.into_iter().chain(self.waiters.behind.values_mut()) {
@@ -862,7 +868,7 @@ impl Machine<Id, ()> {
 const NOTHING: Budget =
     Budget { delays: 0, cancels: 0, stalls: 0, lost_replies: 0, breaks: 0, deaths: 0, removals: 0 };
 
-/// The configurations that each run of the tests visits as a whole.
+/// Visits small configurations as a whole, in each run of the tests.
 #[test]
 fn every_state_of_the_small_configurations_keeps_the_rules() {
     visit([
@@ -897,7 +903,7 @@ fn permits(waiters: [usize; CLIENTS], budget: Budget) -> World {
     World::new(waiters, tries, budget).of_permits([&[2, 1], &[1]])
 }
 
-/// Those of scripts/nightly.
+/// Visits the larger configurations of `scripts/nightly`.
 #[test]
 #[ignore = "takes minutes"]
 fn every_state_of_the_large_configurations_keeps_the_rules() {

@@ -1,22 +1,23 @@
-//! The waiters of one client for one lock, as a pure state machine. No clock, no future and no mutex: events come in with the time, and
-//! what is to be done goes out as [`Effects`].
+//! The waiters of one client for one lock, as a pure state machine. No clock, no future and no mutex: events come in
+//! with the time, and what is to be done goes out as [`Effects`].
 //!
-//! The waiters stand in the order in which they came. The one in front attempts when the lock is perhaps free: nobody attempted before, a
-//! message came, the holder's lease ended, or a poll is due. The others wait until they are in front, or give up when attempts have failed
-//! for long enough. There are four exceptions, all for a front that does not act or for an answer that nobody else can find out:
+//! The waiters stand in the order in which they came. The one in front attempts when the lock is perhaps free: nobody
+//! attempted before, a message came, the holder's lease ended, or a poll is due. The others wait until they are in
+//! front, or give up when attempts have failed for long enough. There are four exceptions, all for a front that does
+//! not act or for an answer that nobody else can find out:
 //!
 //! - Nobody attempted for two safety polls: perhaps the front is a future that nobody polls.
 //! - A copy of the waiter's own attempt can run late, so perhaps the server grants it the lock later.
 //! - Several readers can hold the lock together. A reader attempts when it comes, and when another reader was granted the lock.
 //! - A reader that came during another reader's attempt waits a moment for that answer, and then attempts.
 //!
-//! What the client knows about the lock is [`Knowledge`], and what a waiter does is [`State`]. A wake-up belongs to the queue and not to
-//! a waiter: an attempt that begins after it covers it, and if that attempt ends without an answer, the wake-up is there again.
-//! Waiters for permits want different numbers of them. So there, only an attempt of the front covers a wake-up, and a call that comes to the
-//! front from outside of the queue attempts once more.
+//! What the client knows about the lock is [`Knowledge`], and what a waiter does is [`State`]. A wake-up belongs to the
+//! queue and not to a waiter: an attempt that begins after it covers it, and if that attempt ends without an answer,
+//! the wake-up is there again. Waiters for permits want different numbers of them. So there, only an attempt of the
+//! front covers a wake-up, and a call that comes to the front from outside of the queue attempts once more.
 //!
-//! A hold that another owner of the client gives is an *offer*. The front takes it instead of attempting. There is one at a time, or of a
-//! semaphore as many as waiters.
+//! A hold that another owner of the client hands over is an *offer*. The front takes the offer instead of attempting.
+//! There is one offer at a time, or for a semaphore as many as waiters.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,10 +26,10 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::base::clock::Moment;
 
-/// A waiter. One behind another has a greater number.
+/// The number of a waiter. A waiter has a greater number than those in front of it.
 pub(crate) type Ticket = i64;
 
-/// A front that was woken so long ago and did nothing is perhaps a future that nobody polls.
+/// If the waiter in front was woken this long ago and did nothing, nobody perhaps polls its future.
 pub(crate) const STALLED: Duration = Duration::from_millis(10);
 
 /// What the waiters of a queue wait for.
@@ -40,7 +41,8 @@ pub(crate) enum Discipline {
     Readers,
     /// Permits of a semaphore, one or several. Those behind the front perhaps want fewer than the front.
     Permits,
-    /// A lock with a queue on the server: the waiter has a place there, and a heartbeat that tells it when its turn has come.
+    /// A lock with a queue on the server: the waiter has a place there, and a heartbeat that tells it when its turn has
+    /// come.
     Places,
 }
 
@@ -50,20 +52,20 @@ pub(crate) struct Rules {
     pub(crate) discipline: Discipline,
     /// How often the front attempts by itself while messages arrive.
     pub(crate) poll: Duration,
-    /// The same while none arrive.
+    /// How often the front attempts by itself while no messages arrive.
     pub(crate) poll_without_messages: Duration,
-    /// The waiters behind attempt if nobody did so for this time.
+    /// The waiters behind the front attempt, too, if no waiter attempted for this time.
     pub(crate) overlooked: Duration,
-    /// Of those that are overlooked, each attempts so much later than the one before it.
+    /// How much later each overlooked waiter attempts than the one before it.
     pub(crate) turn: Duration,
     /// How long a reader waits for the answer to another reader's attempt.
     pub(crate) answer: Duration,
     /// [`STALLED`]
     pub(crate) stalled: Duration,
-    /// After a release for other clients, the waiters here do not attempt for this time. Otherwise the client that releases mostly wins,
-    /// because it needs no message.
+    /// After a release whose message reached other clients, the waiters here do not attempt for this time. Otherwise
+    /// this client would mostly win, because it needs no message.
     pub(crate) yield_after_release: Duration,
-    /// The same while the release is under way: a message can be faster than the reply.
+    /// The waiters here yield for this time while the release is under way: a message can be faster than the reply.
     pub(crate) yield_before_reply: Duration,
 }
 
@@ -88,11 +90,11 @@ impl Rules {
 enum Knowledge<F> {
     /// No attempt of this queue was answered.
     Unknown,
-    /// Another owner holds it, at most until then, if the time is known.
+    /// Another owner holds the lock, at most until then, if the time is known.
     Held { until: Option<Moment> },
-    /// Several owners can hold it together, and a waiter of this queue was granted it.
+    /// Several owners can hold the lock together, and a waiter of this queue acquired it.
     Open,
-    /// The attempts fail since then, the last one at `failed_at`. The next one comes after a pause.
+    /// Attempts have been failing since `since`, the last one at `failed_at`. The next one comes at `retry_at`.
     Failing { since: Moment, failed_at: Moment, retry_at: Moment, fault: F, was_held: bool },
 }
 
@@ -100,9 +102,10 @@ enum Knowledge<F> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum State {
     Waiting,
-    /// A reader that came when the lock was perhaps free. It attempts without waiting for the front.
+    /// A reader that came when the lock was perhaps free. Such a reader attempts without waiting for the front.
     First,
-    /// A reader that waits for the answer to another reader's attempt until then, unless there were more answers than this.
+    /// A reader that waits until then for the answer to another reader's attempt. `answers`: how many answers there
+    /// were when the reader came; a further one ends this wait.
     ForAnswer {
         until: Moment,
         answers: u64,
@@ -113,18 +116,18 @@ enum State {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Waiter {
     state: State,
-    /// It can take a hold of another owner.
+    /// The waiter can take a hold that another owner offers.
     can_take_handoff: bool,
-    /// When it attempts again although others stand in front of it: a copy of its attempt can run late.
+    /// When the waiter attempts again although others stand in front of it, because a copy of its attempt can run late.
     attempt_by: Option<Moment>,
-    /// The calls to all waiters that it has followed.
+    /// How many calls to all readers there had been when the waiter last attempted or joined.
     calls: u64,
-    /// The messages that had come when its attempt began.
+    /// How many messages had come when the waiter's attempt began.
     disturbances: u64,
     joined_at: Moment,
 }
 
-/// The waiters in their order. The one in front stands apart, because mostly there is no other.
+/// The waiters in their order. The one in front is stored apart, because usually there is no other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Waiters {
     front: Option<(Ticket, Waiter)>,
@@ -173,7 +176,7 @@ impl Waiters {
         std::mem::replace(&mut self.front, next).map(|(_, waiter)| waiter)
     }
 
-    /// How many stand between a waiter and the front, or [`MOST_TURNS`].
+    /// Returns how many waiters stand between a waiter and the front, or [`MOST_TURNS`] if there are more.
     fn place(&self, ticket: Ticket) -> u32 {
         let before = self.behind.range(..ticket).take(MOST_TURNS).count();
         u32::try_from(before).expect("BUG: more than the most")
@@ -195,9 +198,9 @@ enum Messages {
 /// What a waiter does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// It attempts, or takes the offer.
+    /// The waiter attempts, or takes the offer.
     Act,
-    /// It waits until then, or until it is woken. `subscribes`: it needs messages.
+    /// The waiter waits until then, or until it is woken. `subscribes`: the queue has to subscribe to messages.
     Wait { until: Moment, subscribes: bool },
 }
 
@@ -210,7 +213,7 @@ pub(crate) enum Wakes {
     All,
 }
 
-/// What is to be done after an event. Offers are dropped, and with that released, when no mutex is locked.
+/// What has to be done after an event. Drop the offers when no mutex is locked: the drop releases their holds.
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct Effects<O> {
@@ -218,7 +221,7 @@ pub(crate) struct Effects<O> {
     pub(crate) dropped: Offers<O>,
 }
 
-/// Holds of this client.
+/// Holds that owners of this client offer.
 type Offers<O> = SmallVec<[O; 1]>;
 
 impl<O> Effects<O> {
@@ -238,41 +241,43 @@ pub(crate) struct Machine<O, F> {
     waiters: Waiters,
     next: Ticket,
     attempting: usize,
-    /// Waiters that cannot take a hold of another owner. The order is first come, first served, so while there is one, nothing is
-    /// handed over.
+    /// How many waiters cannot take a hold of another owner. While there is one, nothing is handed over: a waiter
+    /// behind it would be served first.
     unable: usize,
     knowledge: Knowledge<F>,
     messages: Messages,
     /// The lock is perhaps free, and no waiter has begun an attempt since.
     is_woken: bool,
-    /// Since when. `None` for a wake-up that is no news of the lock.
+    /// Since when the queue is woken. `None` for a wake-up that is no news about the lock.
     woken_at: Option<Moment>,
     /// When an attempt last began while others waited.
     attempted_at: Option<Moment>,
-    /// When the front attempts by itself, once it has begun to wait. It belongs to the queue: if waiters came to the front and left again,
-    /// and each counted anew, nobody would attempt.
+    /// When the front attempts by itself, once it has begun to wait. This time belongs to the queue and not to a
+    /// waiter: if each new front began to count anew and then left, nobody would attempt.
     polls_at: Option<Moment>,
-    /// Counts the calls to all readers.
+    /// Counts how often all readers were called to attempt.
     calls: u64,
-    /// Counts the refusals.
+    /// Counts the attempts that were refused.
     answers: u64,
     /// Holds of this client: for the front to take, or for the readers here to join.
     offered: Offers<O>,
     /// When a hold was last offered.
     offered_at: Moment,
-    /// When the server last granted the lock to this client. Holds of an earlier grant are gone.
+    /// When the server last granted the lock to this client. Holds that were granted earlier are gone, so they are not
+    /// offered.
     granted_at: Moment,
-    /// A message came, or perhaps one was missed, since the server granted the lock to this client: perhaps its hold was removed.
+    /// Since the server granted the lock to this client, a message came or was perhaps missed, so the hold was perhaps
+    /// removed.
     is_disturbed: bool,
-    /// Counts these messages.
+    /// Counts the messages that came or were perhaps missed.
     disturbances: u64,
     /// The message about the last release reached other clients.
     others_wait: bool,
-    /// Until then, other clients come first.
+    /// Until when the waiters here do not attempt, so that other clients come first.
     yields_until: Moment,
 }
 
-/// Nobody counts further than this. Those behind have the same turn.
+/// The most waiters that are counted before an overlooked one. Those further behind have the same turn.
 const MOST_TURNS: usize = 100;
 
 /// Longer than any wait.
@@ -304,12 +309,10 @@ impl<O, F: Clone> Machine<O, F> {
         }
     }
 
-    // --- waiters -------------------------------------------------------------------------------------------------------
-
-    /// A waiter comes: behind all others, or before them, if its call began when nobody waited.
+    /// Adds a waiter: behind all others, or before them if its call began when nobody waited.
     pub(crate) fn join(&mut self, can_take_handoff: bool, comes_first: bool, now: Moment) -> Ticket {
         let state = match self.rules.discipline == Discipline::Readers && !self.is_closed() {
-            // A reader shares what another reader is granted.
+            // Another reader attempts now. This reader waits a moment for that answer, because it can share the hold.
             true if can_take_handoff && self.attempting > 0 => {
                 State::ForAnswer { until: now.plus(self.rules.answer), answers: self.answers }
             }
@@ -326,8 +329,8 @@ impl<O, F: Clone> Machine<O, F> {
         };
         let ticket = match self.front() {
             Some(front) if comes_first => {
-                // It was refused before it came here. Since then, others can have used up a message about permits, because they want
-                // more than came back.
+                // This call was refused before it joined. Since then, a waiter that wants more permits than came back
+                // can have used up the message about them. So the queue counts as woken, and this call asks again.
                 self.is_woken |= self.rules.discipline == Discipline::Permits;
                 front - 1
             }
@@ -346,7 +349,8 @@ impl<O, F: Clone> Machine<O, F> {
         ticket
     }
 
-    /// What a waiter does next. `by`: when it attempts at the latest, if it is in front. `around`: draws a time near this one.
+    /// Returns what a waiter does next. `by`: when the waiter attempts at the latest, if it is in front. `around`:
+    /// draws a time near this one.
     pub(crate) fn next(
         &mut self,
         ticket: Ticket,
@@ -364,7 +368,7 @@ impl<O, F: Clone> Machine<O, F> {
         if until <= now {
             return Next::Act;
         }
-        // A waiter that only yields knows already what it waits for.
+        // A front that only waits for `yields_until` attempts right after that time, so it needs no messages.
         let subscribes = is_front && acts_at > now && self.messages == Messages::NotSubscribed;
         Next::Wait { until, subscribes }
     }
@@ -384,13 +388,13 @@ impl<O, F: Clone> Machine<O, F> {
             Knowledge::Failing { retry_at, .. } => *retry_at,
         };
         let poll = match self.messages {
-            _ if self.rules.discipline == Discipline::Places => None, // its heartbeat tells it
+            _ if self.rules.discipline == Discipline::Places => None, // the heartbeat tells the waiter its turn
             Messages::Arrive => Some(self.rules.poll),
             _ => Some(self.rules.poll_without_messages.min(self.rules.poll)),
         };
         let Some(waiter) = self.waiters.get_mut(ticket) else { return NEVER };
         if waiter.attempt_by.is_some() {
-            return now; // perhaps it has the lock already
+            return now; // a late copy of its attempt perhaps acquired the lock
         }
         if let State::ForAnswer { .. } = waiter.state {
             waiter.state = State::Waiting;
@@ -403,16 +407,17 @@ impl<O, F: Clone> Machine<O, F> {
         own.min(retry_at).min(polls_at).min(by.unwrap_or(NEVER))
     }
 
-    /// When a waiter behind others attempts.
+    /// Returns when a waiter behind others attempts.
     fn acts_at(&self, ticket: Ticket) -> Moment {
         let joined_at = self.waiters.get(ticket).map_or(NEVER, |waiter| waiter.joined_at);
-        // The earlier ones attempt first. Otherwise a later one that wants more permits could always be the first, and be refused.
+        // Overlooked waiters attempt one after the other, the earlier ones first. Otherwise a later waiter that wants
+        // more permits could always attempt first and be refused, and the others would wait on.
         let turn = self.rules.turn * self.waiters.place(ticket);
         let overlooked = self.attempted_at.unwrap_or(joined_at).plus(self.rules.overlooked + turn);
         self.own_time(ticket).min(overlooked)
     }
 
-    /// When a waiter attempts wherever it stands.
+    /// Returns when a waiter attempts for a reason of its own, wherever it stands.
     fn own_time(&self, ticket: Ticket) -> Moment {
         let Some(waiter) = self.waiters.get(ticket) else { return NEVER };
         let for_answer = match waiter.state {
@@ -424,15 +429,16 @@ impl<O, F: Clone> Machine<O, F> {
         waiter.attempt_by.unwrap_or(NEVER).min(for_answer)
     }
 
-    /// A waiter begins an attempt.
+    /// Records that a waiter begins an attempt.
     pub(crate) fn attempts(&mut self, ticket: Ticket, now: Moment) -> Effects<O> {
-        // It could not take this offer, or join this hold. What it is granted says nothing about other permits that are offered.
+        // A front that attempts could not take the offer, and a reader that attempts could not join the hold that is
+        // kept here. So that hold is dropped, which releases it. Offered permits stay: other waiters can take them.
         let is_for_it = self.rules.discipline == Discipline::Readers
             || (self.is_front(ticket) && self.rules.discipline != Discipline::Permits);
         let dropped = if is_for_it { std::mem::take(&mut self.offered) } else { Offers::new() };
         let (calls, disturbances) = (self.calls, self.disturbances);
         if let Some(waiter) = self.waiters.get_mut(ticket) {
-            // One whose time is up in the middle of an attempt attempts once more.
+            // A call whose time limit passes during an attempt begins a second one. The waiter still counts once.
             self.attempting += usize::from(waiter.state != State::Attempting);
             waiter.state = State::Attempting;
             waiter.attempt_by = None;
@@ -442,7 +448,8 @@ impl<O, F: Clone> Machine<O, F> {
         if self.is_front(ticket) {
             self.polls_at = None;
         }
-        // A waiter behind the front perhaps wants more permits than came back, and the front fewer.
+        // An attempt behind the front does not use up a wake-up about permits: that waiter perhaps wants more permits
+        // than came back, and the front fewer.
         if self.is_front(ticket) || self.rules.discipline != Discipline::Permits {
             (self.is_woken, self.woken_at) = (false, None);
         }
@@ -450,8 +457,8 @@ impl<O, F: Clone> Machine<O, F> {
         Effects::drops(dropped)
     }
 
-    /// An attempt was refused: another owner holds the lock. Its lease lasts at most for the time `left`, if that is known.
-    /// `may_run_late`: a copy of an attempt can still run.
+    /// Records that an attempt was refused: another owner holds the lock. The lease of that owner lasts at most for
+    /// `left`, if the time is known. `may_run_late`: a copy of an attempt can still run.
     pub(crate) fn refused(
         &mut self,
         ticket: Ticket,
@@ -463,7 +470,7 @@ impl<O, F: Clone> Machine<O, F> {
         self.is_held(left, now);
     }
 
-    /// An attempt failed. Attempts go on after a pause.
+    /// Records that an attempt failed. The next attempt comes after `pause`.
     pub(crate) fn failed(
         &mut self,
         ticket: Ticket,
@@ -489,8 +496,9 @@ impl<O, F: Clone> Machine<O, F> {
         }
     }
 
-    /// Whether a waiter behind others gives up: attempts have been failing for longer than `most` since it came, and the next one was due less
-    /// than `patience` ago. If each waited for its own attempt, the last of a thousand would learn of the fault after as many attempts.
+    /// Whether a waiter behind others gives up: since the waiter came, attempts have been failing for longer than
+    /// `most`, and the next one was due less than `patience` ago. If each waiter waited for an attempt of its own, the
+    /// last of a thousand would learn of the fault after a thousand attempts.
     pub(crate) fn is_hopeless(
         &self,
         ticket: Ticket,
@@ -499,12 +507,13 @@ impl<O, F: Clone> Machine<O, F> {
         now: Moment,
     ) -> bool {
         let Knowledge::Failing { failed_at, retry_at, .. } = &self.knowledge else { return false };
-        // Until the last fault, and not until now: an attempt that is under way can succeed.
+        // Count until the last fault, and not until now: the attempt under way can succeed, and the waiter must not
+        // give up before its answer.
         !self.is_front(ticket) && self.failing(ticket, *failed_at) > most && now.since(*retry_at) < patience
     }
 
     fn ends_attempt(&mut self, ticket: Ticket, again_at: Option<Moment>) {
-        // The front attempts again anyway.
+        // Only a waiter behind the front needs a time of its own: the front attempts again in any case.
         let attempt_by = again_at.filter(|_| !self.is_front(ticket));
         if let Some(waiter) = self.waiters.get_mut(ticket) {
             if waiter.state == State::Attempting {
@@ -520,7 +529,8 @@ impl<O, F: Clone> Machine<O, F> {
         self.answers += 1;
     }
 
-    /// A waiter leaves with the lock, which it has for this lease. `leaves_permits`: the next waiter can be granted permits, too.
+    /// Removes a waiter that has acquired the lock with this lease. `leaves_permits`: the next waiter can acquire
+    /// permits, too.
     pub(crate) fn leaves_with_lock(
         &mut self,
         ticket: Ticket,
@@ -535,17 +545,19 @@ impl<O, F: Clone> Machine<O, F> {
         }
         if self.rules.discipline == Discipline::Readers {
             if let Knowledge::Open = self.knowledge {
-                // Those whose attempts are under way perhaps asked before this grant, and are refused after it.
+                // The other readers were called before. But a reader whose attempt is under way was perhaps refused
+                // before this grant, so all are called once more.
                 self.calls += u64::from(self.attempting > 0);
                 return Effects::wakes(Wakes::Front);
             }
-            // All waiters can be granted the lock, too.
+            // The first reader has the lock, so every waiting reader can acquire it, too. All of them are called.
             self.knowledge = Knowledge::Open;
             self.calls += 1;
             return Effects::wakes(Wakes::All);
         }
         if self.rules.discipline == Discipline::Permits {
-            // The lease of another owner perhaps ends before this one. If nobody knows when, the next waiter asks.
+            // The next permit comes back when the first lease ends: this one, or that of another owner. If the queue
+            // does not know the other lease, the next waiter asks the server.
             let left = match self.knowledge {
                 Knowledge::Held { until: Some(until) } if until > now => Some(lease.min(until.since(now))),
                 _ => None,
@@ -555,16 +567,19 @@ impl<O, F: Clone> Machine<O, F> {
             return Effects::wakes(Wakes::Front);
         }
         self.is_held(Some(lease), now);
-        // The server granted the lock anew, so it does not have the hold any more that is offered here.
+        // The server granted the lock to this attempt, so the hold that is offered here no longer exists there. The
+        // offer is dropped.
         let dropped = if was_attempting { std::mem::take(&mut self.offered) } else { Offers::new() };
         Effects { wakes: Wakes::Front, dropped }
     }
 
     /// A waiter leaves without the lock.
     pub(crate) fn leaves(&mut self, ticket: Ticket) -> Effects<O> {
-        // Perhaps it wanted more permits than were available, and the next waiter wants fewer.
+        // The front perhaps wanted more permits than were available, and the next waiter wants fewer. So the next
+        // waiter asks at once.
         let wanted_more = self.rules.discipline == Discipline::Permits && self.is_front(ticket);
         if self.remove(ticket) == Some(State::Attempting) || wanted_more {
+            // The waiter leaves without an answer for the queue. So the next waiter gets back what this one used up:
             // The wake-up that led to its attempt.
             self.is_woken = true;
         }
@@ -597,14 +612,12 @@ impl<O, F: Clone> Machine<O, F> {
         self.waiters.front.is_none()
     }
 
-    /// Whether others wait than one.
+    /// Whether a waiter stands behind the front.
     pub(crate) fn has_followers(&self) -> bool {
         self.waiters.len() > 1
     }
 
-    // --- messages ------------------------------------------------------------------------------------------------------
-
-    /// The lock is perhaps free.
+    /// Records that the lock is perhaps free, and wakes the front.
     pub(crate) fn wakes(&mut self, now: Moment) -> Effects<O> {
         self.is_woken = true;
         self.woken_at.get_or_insert(now);
@@ -617,7 +630,7 @@ impl<O, F: Clone> Machine<O, F> {
         self.disturbances += 1;
     }
 
-    /// The queue is subscribed. False: it was already.
+    /// Records that the queue is subscribed. False: it was subscribed before.
     pub(crate) fn subscribes(&mut self) -> bool {
         let is_new = self.messages == Messages::NotSubscribed;
         if is_new {
@@ -630,10 +643,11 @@ impl<O, F: Clone> Machine<O, F> {
         self.messages != Messages::NotSubscribed
     }
 
-    /// Messages arrive from now on, or do not arrive any more. In both cases, a message was perhaps missed.
+    /// Records whether messages arrive from now on. If this has changed, a message was perhaps missed, so this wakes
+    /// the front.
     pub(crate) fn has_messages(&mut self, has_messages: bool, now: Moment) -> Effects<O> {
         match self.messages {
-            // About a subscription of waiters that have left.
+            // This queue has not subscribed, so the news is about a subscription of waiters that have left.
             Messages::NotSubscribed => return Effects::wakes(Wakes::Nobody),
             Messages::Subscribed if !has_messages => return Effects::wakes(Wakes::Nobody),
             _ => {}
@@ -643,23 +657,21 @@ impl<O, F: Clone> Machine<O, F> {
         if !has_messages {
             self.disturbs();
         }
-        // A waiter with a place on the server attempts only when its turn comes. It need not attempt now, so nothing records that
-        // it was woken.
+        // A waiter with a place on the server attempts only when its turn comes. It need not attempt now, so nothing
+        // records that it was woken.
         if self.rules.discipline != Discipline::Places {
             self.woken_at.get_or_insert(now);
         }
         Effects::wakes(Wakes::Front)
     }
 
-    /// Whether a message wakes a waiter of this client, too.
+    /// Whether messages about the lock reach this queue.
     pub(crate) fn gets_messages(&self) -> bool {
         self.messages == Messages::Arrive
     }
 
-    // --- other owners of this client -----------------------------------------------------------------------------------
-
-    /// Puts a hold here, for the front to take. `hold` gets the time for which holds are handed over, and the moment from which on the
-    /// server must have granted it. False: it is to be released.
+    /// Offers a hold to the front. `hold` gets two limits: how long ago, and since which moment, the server must have
+    /// granted the hold. False: the hold has to be released.
     pub(crate) fn offers(
         &mut self,
         hand_over_time: Duration,
@@ -667,7 +679,9 @@ impl<O, F: Clone> Machine<O, F> {
         hold: impl FnOnce(Duration, Moment) -> Option<O>,
     ) -> bool {
         let is_polled = self.woken_at.is_none_or(|at| now.since(at) < self.rules.stalled);
-        // While somebody attempts, or after a message, the server has perhaps granted the lock anew. Permits are granted beside others.
+        // While a waiter attempts, or after a message, the server has perhaps granted the lock to another owner. Then
+        // this hold is gone and must not be handed over. Several owners can have permits, so this does not matter for
+        // permits.
         let (is_certain, most) = match self.rules.discipline == Discipline::Permits {
             true => (true, self.waiters.len()),
             false => (self.attempting == 0 && !self.is_disturbed, 1),
@@ -683,14 +697,14 @@ impl<O, F: Clone> Machine<O, F> {
         true
     }
 
-    /// Keeps a hold for the readers that wait here, so that they can join it. They cannot join before they are polled, and perhaps the
-    /// reader that has it releases at once.
+    /// Keeps a hold for the waiting readers to join. They cannot join before they are polled, and the reader that has
+    /// the hold perhaps releases it at once.
     pub(crate) fn keeps(&mut self, offer: O, now: Moment) -> Effects<O> {
         self.offered_at = now;
         Effects::drops(std::mem::replace(&mut self.offered, smallvec![offer]))
     }
 
-    /// Ends what is offered.
+    /// Ends all offers.
     pub(crate) fn ends_offers(&mut self) -> Effects<O> {
         self.ends()
     }
@@ -700,8 +714,8 @@ impl<O, F: Clone> Machine<O, F> {
         self.rules.discipline != Discipline::Readers && !self.offered.is_empty()
     }
 
-    /// The front takes the hold that is offered to it. Otherwise the hold is dropped: the waiter that it was meant for has left, or
-    /// perhaps the hold was removed.
+    /// The front takes the hold that is offered to it. Otherwise the hold is dropped: the waiter that it was meant for
+    /// has left, or perhaps the hold was removed.
     pub(crate) fn takes_offer(&mut self, ticket: Ticket) -> (Option<O>, Effects<O>) {
         if !self.is_front(ticket) || !self.has_offer() {
             return (None, Effects::wakes(Wakes::Nobody));
@@ -714,7 +728,7 @@ impl<O, F: Clone> Machine<O, F> {
         (None, self.ends())
     }
 
-    /// Takes back what nobody took, if no hold was offered for a while.
+    /// Takes back the offers that nobody took, if the last one was made `stalled` ago.
     pub(crate) fn takes_back(&mut self, now: Moment) -> Effects<O> {
         if now < self.offered_at.plus(self.rules.stalled) {
             Effects::wakes(Wakes::Nobody)
@@ -723,8 +737,9 @@ impl<O, F: Clone> Machine<O, F> {
         }
     }
 
-    /// The server granted the lock to this client: to a waiter, or to a call that does not stand in this queue. Returns whether a message
-    /// perhaps came during the attempt: then the hold is perhaps gone already, also when this queue has ended.
+    /// Records that the server granted the lock to this client: to a waiter, or to a call outside of this queue.
+    /// Returns whether a message perhaps came during the attempt. Then the hold is perhaps gone already, and the caller
+    /// must remember this even after the queue has ended.
     pub(crate) fn granted_anew(&mut self, to: Option<Ticket>, at: Moment) -> bool {
         self.granted_at = at;
         let waiter = to.and_then(|ticket| self.waiters.get(ticket));
@@ -732,13 +747,14 @@ impl<O, F: Clone> Machine<O, F> {
         self.is_disturbed
     }
 
-    /// The lock is about to be released on the server.
+    /// Records that a release of the lock is about to be sent.
     pub(crate) fn release_begins(&mut self, now: Moment) {
         self.yields_until =
             if self.others_wait { now.plus(self.rules.yield_before_reply) } else { Moment::PAST };
     }
 
-    /// The release ended. `others_wait`: its message reached other clients. `None`: it released nothing, or that is not certain.
+    /// Records how the release ended. `others_wait`: whether its message reached other clients. `None`: the release
+    /// released nothing, or its outcome is unknown.
     pub(crate) fn release_ended(&mut self, others_wait: Option<bool>, now: Moment) -> Effects<O> {
         self.others_wait = others_wait.unwrap_or(self.others_wait);
         self.yields_until = match others_wait {
@@ -747,8 +763,6 @@ impl<O, F: Clone> Machine<O, F> {
         };
         Effects::wakes(Wakes::Front)
     }
-
-    // --- questions of calls with a time limit --------------------------------------------------------------------------
 
     /// Whether it is known that another owner holds or held the lock.
     pub(crate) const fn is_answered(&self) -> bool {
@@ -759,7 +773,7 @@ impl<O, F: Clone> Machine<O, F> {
         }
     }
 
-    /// Whether there is nothing to attempt for now.
+    /// Whether a new attempt would be in vain for now: another owner holds the lock.
     const fn is_closed(&self) -> bool {
         match &self.knowledge {
             Knowledge::Unknown | Knowledge::Open => false,
@@ -776,8 +790,8 @@ impl<O, F: Clone> Machine<O, F> {
         }
     }
 
-    /// Whether another waiter than the one that asks should have attempted by now: the queue was woken, the lease of the holder
-    /// ended, or the answer to the last attempt did not come within `patience`.
+    /// Whether another waiter than the asking one should have attempted by now: the queue was woken, the holder's lease
+    /// ended, or the last attempt was not answered within `patience`.
     pub(crate) fn is_overdue(&self, patience: Duration, now: Moment) -> bool {
         let retry_at = match &self.knowledge {
             Knowledge::Held { until } => *until,
@@ -785,7 +799,7 @@ impl<O, F: Clone> Machine<O, F> {
             Knowledge::Unknown | Knowledge::Open => None,
         };
         if self.rules.discipline == Discipline::Places || !self.has_followers() {
-            false // there is nobody else
+            false // no other waiter attempts for this one
         } else if self.attempting > 0 {
             self.attempted_at.is_some_and(|at| now.since(at) > patience)
         } else {
@@ -857,11 +871,11 @@ mod tests {
             let _ = machine.attempts(front, at(now));
             machine.failed(front, (), second, false, at(now));
         }
-        // The attempt after that is under way.
+        // At 11 s, the last fault came 9 s after the waiters, and the next attempt is under way.
         assert!(!gives_up(&machine, behind, 11));
         machine.failed(front, (), second, false, at(11));
         assert_eq!([front, behind, late].map(|one| gives_up(&machine, one, 12)), [false, true, false]);
-        // After that, the process stood still.
+        // At 20 s, the next attempt is long overdue, so the process stood still. Nobody gives up before that attempt.
         assert!(!gives_up(&machine, behind, 20));
     }
 
@@ -886,7 +900,8 @@ mod tests {
         assert!(!machine.offers(poll, now, |_, _| Some(())));
     }
 
-    /// It was refused outside of the queue. Meanwhile a permit came back, which was too few for the waiter in the queue.
+    /// A call was refused outside of the queue. Meanwhile one permit came back, which was not enough for the waiter in
+    /// the queue.
     #[test]
     fn a_waiter_that_comes_first_asks_whether_permits_came_back_meanwhile() {
         let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));
@@ -908,7 +923,8 @@ mod tests {
         }
     }
 
-    /// The time of a waiter behind the front is up, so it attempts, too. It wants more permits than came back.
+    /// The time limit of a waiter behind the front has passed, so it attempts, too. It wants more permits than came
+    /// back.
     #[test]
     fn an_attempt_behind_the_front_uses_up_no_wake_up_about_permits() {
         let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));
@@ -928,7 +944,8 @@ mod tests {
         }
     }
 
-    /// The leases of two permits end, and two waiters take these permits. When the next lease ends was not said yet.
+    /// The leases of two permits end, and two waiters acquire these permits. No answer has said yet when the next lease
+    /// ends.
     #[test]
     fn the_next_waiter_asks_when_the_next_permit_ends() {
         let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));

@@ -1,8 +1,8 @@
-//! Waiting for a lock that another owner holds, and what the owners of one client do for each other without a command: they hand a
-//! hold over, and readers share one.
+//! Waiting for a lock that another owner holds, and what the owners of one client do for each other without a command:
+//! they hand a hold over, and readers share one.
 //!
-//! Lock cohorting, after "Lock Cohorting: A General Technique for Designing NUMA Locks" (Dice, Marathe, Shavit; 2012): the client
-//! holds the lock on the server for a short time, and its owners take turns within that time.
+//! Lock cohorting, after "Lock Cohorting: A General Technique for Designing NUMA Locks" (Dice, Marathe, Shavit; 2012):
+//! the client holds the lock on the server for a short time, and its owners take turns within that time.
 //!
 //! [`machine`] decides. [`queue`] has its mutex, its clock and its wakers, and [`waiter`] is the future that waits.
 //!
@@ -15,15 +15,17 @@
 //! | open (readers) | attempts or joins, and so do all others |
 //! | failing, since then | waits for a wake-up or the end of the pause |
 //!
-//! A waiter finds out what its attempt was granted. In front it attempts again in any case. Behind others, it attempts while a copy of its
-//! attempt can still run: the others would wait for what that copy is granted.
+//! A waiter finds out what a late copy of its attempt acquired. The front attempts again in any case. A waiter behind
+//! others attempts while such a copy can run. Otherwise the others would wait for a hold that this waiter has without
+//! knowing.
 //!
 //! # The explorer
 //!
-//! `explorer.rs` runs two clients with one or two waiters each, and attempts outside of the queue, against a model of the server. In each
-//! run one thing goes wrong: a waiter is cancelled or not polled any more, a reply is lost, a message connection breaks, a holder dies,
-//! somebody deletes the key, or a step is late. The waiters want one lock, or one or two of two permits. It visits thirteen configurations as a
-//! whole, and `scripts/nightly` fourteen larger ones. It checks:
+//! `explorer.rs` runs two clients with one or two waiters each, and attempts outside of the queue, against a model of
+//! the server. In each run one thing goes wrong: a waiter is cancelled or not polled any more, a reply is lost, a
+//! message connection breaks, a holder dies, somebody deletes the key, or a step is late. The waiters want one lock, or
+//! one or two of two permits. It visits thirteen configurations as a whole, and `scripts/nightly` fourteen larger ones.
+//! It checks:
 //!
 //! - No two owners have holds that the server did not lose, nor more owners than permits, and no hold is left that nobody releases.
 //! - No waiter sleeps beside a lock that was released, while messages arrive.
@@ -31,8 +33,8 @@
 //! - A waiter attempts before those in front of it only for a stated reason.
 //! - An end can be reached from every state.
 //!
-//! It does not cover readers that share, locks of several members, places in a fair queue, time limits, writers that stop readers, and a
-//! release whose reply is lost. The simulated worlds do.
+//! It does not cover readers that share, locks of several members, places in a fair queue, time limits, writers that
+//! stop readers, and a release whose reply is lost. The simulated worlds do.
 
 pub(crate) mod machine;
 pub(crate) mod queue;

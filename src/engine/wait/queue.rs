@@ -1,7 +1,7 @@
 //! The wait queues of this client, by the channel that wakes them.
 //!
-//! [`Machine`] decides who attempts and when. Here are its mutex, its clock, and the wakers of the futures that wait. One subscription
-//! serves a queue. Readers and writers of a read-write lock form two queues.
+//! [`Machine`] decides who attempts and when. Here are its mutex, its clock, and the wakers of the futures that wait.
+//! One subscription serves a queue. Readers and writers of a read-write lock form two queues.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -33,13 +33,13 @@ pub(crate) struct WaitQueues<O> {
 
 const ROWS: usize = 1_024; // 12 KiB for each client
 
-/// What acquires the locks of one hash now. Most locks have a row of their own; where two share one, their calls queue although nobody
-/// of their lock waits.
+/// How many calls acquire, and wait for, the locks whose keys have one hash. Most locks have a row of their own. If two
+/// locks share a row, their calls queue although nobody waits for their lock.
 #[derive(Default)]
 struct Row {
     calls: AtomicU32,
     waiters: AtomicU32,
-    /// Counts the waiters that came.
+    /// Counts all waiters that ever came.
     came: AtomicU32,
 }
 
@@ -74,14 +74,15 @@ impl<O> Copy for WakeUps<'_, O> {}
 /// A call that acquires a lock.
 pub(crate) struct Arrival<'a> {
     row: &'a Row,
-    /// The waiters that had come before.
+    /// How many waiters had come to the row before this call.
     before: u32,
-    /// When it came, no other call of this client acquired the lock. So it attempts without a queue.
+    /// No other call of this client was acquiring the lock when this call came, so this call attempts without a queue.
     pub(crate) is_alone: bool,
 }
 
 impl Arrival<'_> {
-    /// Whether somebody began to wait since then: a message can have come to that waiter, and not to this call.
+    /// Whether another call began to wait since this call came: a message can have reached that waiter, and not this
+    /// call.
     pub(crate) fn has_followers(&self) -> bool {
         self.row.came.load(Ordering::Acquire) != self.before
     }
@@ -120,14 +121,14 @@ pub(crate) struct WaitQueue<O> {
 
 struct Waiting<O> {
     machine: Machine<O>,
-    /// Those who wait to be polled.
+    /// The wakers of the waiters that sleep.
     wakers: BTreeMap<Ticket, Waker>,
 }
 
 /// Whom the message about a release reached.
 #[derive(Clone, Copy)]
 pub(crate) enum Receivers {
-    /// So many connections, perhaps that of this client among them.
+    /// The number of connections, perhaps including the one of this client.
     Exactly(u32),
     PerhapsOthers,
 }
@@ -140,8 +141,8 @@ impl<O> Default for WaitQueues<O> {
 }
 
 impl<O: Send + 'static> WaitQueues<O> {
-    /// A call begins to acquire a lock. Calls that come before it has ended queue. So of many that come at once, one attempts without a
-    /// queue and one as its front.
+    /// Counts a call that begins to acquire a lock. Calls that come before it has ended join the queue. So of many that
+    /// come at once, one attempts outside of the queue, and one as its front.
     pub(crate) fn arrive(&self, row: RowOf) -> Arrival<'_> {
         let row = &self.rows[row.0];
         let others = row.calls.fetch_add(1, Ordering::AcqRel);
@@ -158,14 +159,15 @@ impl<O: Send + 'static> WaitQueues<O> {
         !queues.is_empty()
     }
 
-    /// Messages arrive on a channel from now on. That wakes: perhaps the lock became free before. False: it has no waiters.
+    /// Records that messages arrive on a channel from now on. Wakes its waiters, because the lock perhaps became free
+    /// before. False: the channel has no waiters.
     pub(crate) fn subscribed(&self, channel: &str) -> bool {
         let queues = self.on(channel);
         queues.iter().for_each(|queue| queue.change(|machine, now| machine.has_messages(true, now)));
         !queues.is_empty()
     }
 
-    /// No messages arrive on these channels any more.
+    /// Records that messages no longer arrive on these channels.
     pub(crate) fn disconnected(&self, channels: &BTreeSet<Arc<str>>) {
         for queue in channels.iter().flat_map(|channel| self.on(channel)) {
             queue.change(|machine, now| machine.has_messages(false, now));
@@ -211,7 +213,8 @@ impl<O: Send + 'static> WaitQueues<O> {
         (queue, ticket)
     }
 
-    /// Removes a waiter from a queue. `leave` tells the machine. With the last one, the queue and its subscription end.
+    /// Removes a waiter from a queue. `leave` tells the machine. With the last waiter, the queue and its subscription
+    /// end.
     pub(crate) fn leave(
         &self,
         queue: &Arc<WaitQueue<O>>,
@@ -235,8 +238,8 @@ impl<O: Send + 'static> WaitQueues<O> {
             others.retain(|other| !Arc::ptr_eq(other, queue));
             let is_subscribed = |other: &Arc<WaitQueue<O>>| lock(&other.state).machine.is_subscribed();
             if state.machine.is_subscribed() && !others.iter().any(is_subscribed) {
-                // The map of queues is locked here: another waiter on this channel subscribes only after this line, so this does
-                // not end its subscription.
+                // The map of queues is locked here: another waiter on this channel subscribes only after this line, so
+                // this does not end its subscription.
                 store.unsubscribe(channel);
             }
             if others.is_empty() {
@@ -247,29 +250,31 @@ impl<O: Send + 'static> WaitQueues<O> {
         queue.perform(state, effects);
     }
 
-    /// Subscribes for a queue, if that was not done before.
+    /// Subscribes for a queue, unless it is subscribed already.
     fn subscribe(&self, queue: &WaitQueue<O>, store: &Store) {
-        let _queues = lock(&self.queues); // as in `leave`
+        // The map of queues stays locked, as in `leave`: a queue that ends now must not end this new subscription.
+        let _queues = lock(&self.queues);
         if lock(&queue.state).machine.subscribes() {
             store.subscribe(&queue.key.channel);
         }
     }
 
-    /// The waiters to which a hold of this lock can be handed over, and whether there are others here that a release wakes.
+    /// Returns the queue of the waiters to which a hold of this lock can be handed over, and whether the channel has
+    /// other queues, which a release wakes, too.
     pub(crate) fn exclusive_queue_of(
         &self,
         keys: &LockKeys,
         row: RowOf,
     ) -> Option<(Arc<WaitQueue<O>>, bool)> {
         if self.rows[row.0].waiters.load(Ordering::Acquire) == 0 {
-            return None; // as mostly
+            return None; // the usual case: nobody waits
         }
         let queues = lock(&self.queues);
         let on_channel = queues.get(&keys.channel)?;
         Some((queue_of(on_channel, keys, false)?, on_channel.len() > 1))
     }
 
-    /// The waiters for this lock.
+    /// Returns the queue of the waiters for this lock.
     pub(crate) fn queue_of(&self, keys: &LockKeys, is_shared: bool) -> Option<Arc<WaitQueue<O>>> {
         queue_of(lock(&self.queues).get(&keys.channel)?, keys, is_shared)
     }
@@ -306,12 +311,12 @@ impl<O: Send + 'static> WaitQueue<O> {
         self.perform(state, effects);
     }
 
-    /// Asks the machine, or tells it what has no effects.
+    /// Asks the machine, or tells it of an event that has no effects.
     pub(crate) fn with<T>(&self, event: impl FnOnce(&mut Machine<O>) -> T) -> T {
         event(&mut lock(&self.state).machine)
     }
 
-    /// Wakes, and drops offers, with nothing locked.
+    /// Wakes waiters and drops offers, with nothing locked.
     fn perform(&self, mut state: MutexGuard<'_, Waiting<O>>, Effects { wakes, dropped }: Effects<O>) {
         let wakers: SmallVec<[Waker; 1]> = match wakes {
             Wakes::Nobody => {
@@ -330,7 +335,8 @@ impl<O: Send + 'static> WaitQueue<O> {
         drop(dropped);
     }
 
-    /// What a waiter does next. If it waits, it is woken when that changes.
+    /// Returns until when a waiter waits. Until then, `waker` is woken when the answer changes. `None`: the waiter acts
+    /// now.
     pub(crate) fn poll(
         &self,
         ticket: Ticket,
@@ -338,7 +344,7 @@ impl<O: Send + 'static> WaitQueue<O> {
         waker: &Waker,
         WakeUps { queues, messages }: WakeUps<'_, O>,
     ) -> Option<Moment> {
-        let waker = waker.clone(); // with nothing locked
+        let waker = waker.clone(); // with nothing locked, because to clone a waker can run any code
         let mut state = lock(&self.state);
         match state.machine.next(ticket, by, clock::now(), jitter::around) {
             Next::Act => {
@@ -372,7 +378,7 @@ impl<O: Send + 'static> WaitQueue<O> {
         is_offered
     }
 
-    /// Keeps a hold for the readers that wait here, instead of the one that was kept before.
+    /// Keeps a hold for the waiting readers, in place of the one that was kept before.
     pub(crate) fn keep_for_readers(&self, offer: impl FnOnce() -> Option<O>) {
         self.change(|machine, _| machine.ends_offers());
         if let Some(offer) = offer() {
@@ -380,7 +386,7 @@ impl<O: Send + 'static> WaitQueue<O> {
         }
     }
 
-    /// Takes back what nobody took, if no hold was offered for a while.
+    /// Takes back the offers that nobody took, if the last one was made `STALLED` ago.
     pub(crate) fn take_back(&self, now: Moment) {
         self.change(|machine, _| machine.takes_back(now));
     }
@@ -393,7 +399,8 @@ impl<O: Send + 'static> WaitQueue<O> {
         offer
     }
 
-    /// The release of a hold ended. `receivers`: whom its message reached. `None`: it released nothing, or that is not certain.
+    /// Records how the release of a hold ended. `receivers`: whom its message reached. `None`: the release released
+    /// nothing, or its outcome is unknown.
     pub(crate) fn release_ended(&self, receivers: Option<Receivers>) {
         self.change(|machine, now| {
             let own = u32::from(machine.gets_messages());

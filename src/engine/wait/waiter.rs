@@ -14,7 +14,7 @@ use crate::base::fault::Fault;
 use crate::base::timer::{Instant, sleep};
 use crate::telemetry::Waiting;
 
-/// A timer can fire early by the clock of the deadlines. Then the waiter waits for this long.
+/// The shortest sleep. A timer can fire before the clock says that the time has come; then the waiter sleeps this long.
 const TICK: Duration = Duration::from_millis(1);
 
 /// Longer than any wait.
@@ -26,9 +26,9 @@ pub(crate) struct Waiter<'a, O: Send + 'static> {
     queue: Arc<WaitQueue<O>>,
     ticket: Ticket,
     config: &'a LockConfig,
-    /// The lease with which it leaves with the lock, and whether permits of the semaphore are left.
+    /// Set if the waiter leaves with the lock: its lease, and whether permits of the semaphore are left.
     granted: Option<(Duration, bool)>,
-    /// It can take a hold of another owner.
+    /// The waiter can take a hold that another owner offers.
     can_take_handoff: bool,
     waiting: Waiting<'a>,
 }
@@ -51,12 +51,12 @@ impl<'a, O: Send + 'static> Waiter<'a, O> {
         self.queue.key.discipline != Discipline::Places || *self.queue.key.channel == *channel
     }
 
-    /// Waits until it is time to attempt, or to take a hold that is offered. In front, it does not wait longer than `most`.
+    /// Waits until it is time to attempt, or to take an offered hold. The waiter in front waits no longer than `most`.
     pub(crate) async fn next(&mut self, most: Option<Duration>) {
         let by = most.map(|most| clock::now().plus(most));
         let (queue, wake_ups) = (&self.queue, self.wake_ups);
         let poll = |context: &Context<'_>| queue.poll(self.ticket, by, context.waker(), wake_ups);
-        // Most calls do not wait, and need no timer.
+        // Poll once without a timer: most calls can attempt at once.
         if poll_fn(|context| Poll::Ready(poll(context))).await.is_none() {
             return;
         }
@@ -84,12 +84,13 @@ impl<'a, O: Send + 'static> Waiter<'a, O> {
         self.queue.with(|machine| machine.front() == Some(self.ticket) && machine.has_offer())
     }
 
-    /// Takes the hold that is offered to it.
+    /// Takes the hold that is offered to this waiter.
     pub(crate) fn take_offer(&self) -> Option<O> {
         self.queue.take_offer(self.ticket)
     }
 
-    /// Before a reader leaves with the lock, it keeps its hold for the readers that wait behind it.
+    /// Keeps the hold of a reader for the readers that wait behind it. Call this before the reader leaves the queue
+    /// with the lock.
     pub(crate) fn keeps_for_others(&self, offer: impl FnOnce() -> Option<O>) {
         let can_keep = self.can_take_handoff && self.queue.key.discipline == Discipline::Readers;
         if can_keep && self.queue.with(|machine| machine.has_followers()) {
@@ -97,7 +98,7 @@ impl<'a, O: Send + 'static> Waiter<'a, O> {
         }
     }
 
-    /// It attempts now.
+    /// Records that the waiter begins an attempt.
     pub(crate) fn attempts(&self) {
         self.queue.change(|machine, now| machine.attempts(self.ticket, now));
     }
@@ -113,7 +114,7 @@ impl<'a, O: Send + 'static> Waiter<'a, O> {
         self.queue.with(|machine| machine.is_answered())
     }
 
-    /// Returns a value that tells the same while the waiter is borrowed.
+    /// Returns a value that tells what the queue knows, also while the waiter is borrowed.
     pub(crate) fn answers(&self) -> Answers<'a, O> {
         Answers { queue: Arc::clone(&self.queue), ticket: self.ticket, config: self.config }
     }
@@ -123,24 +124,25 @@ impl<'a, O: Send + 'static> Waiter<'a, O> {
         self.queue.with(|machine| machine.fault())
     }
 
-    /// Another owner holds the lock. The holder's lease lasts at most for the time `left`, if that is known. `may_run_late`: a
-    /// copy of an earlier attempt can still run.
+    /// Records that the attempt was refused: another owner holds the lock. The lease of that owner lasts at most for
+    /// `left`, if the time is known. `may_run_late`: a copy of an earlier attempt can still run.
     pub(crate) fn refused(&self, left: Option<Duration>, may_run_late: bool) {
         self.queue.with(|machine| machine.refused(self.ticket, left, may_run_late, clock::now()));
     }
 
-    /// The server granted it the lock. Returns whether a message came during the attempt.
+    /// Records that the server granted this waiter the lock. Returns whether a message came during the attempt.
     pub(crate) fn granted_anew(&self, at: Moment) -> bool {
         self.queue.with(|machine| machine.granted_anew(Some(self.ticket), at))
     }
 
-    /// It was granted the lock, with this lease. Leaves the queue. `leaves_permits`: the next waiter can be granted permits, too.
+    /// Leaves the queue with the lock, which the waiter has with this lease. `leaves_permits`: the next waiter can
+    /// acquire permits, too.
     pub(crate) fn granted(mut self, lease: Duration, leaves_permits: bool) {
         self.granted = Some((lease, leaves_permits));
     }
 
-    /// Its attempt failed, and is retried after a pause. `may_run_late`: this or an earlier attempt possibly ran, or a copy of it can
-    /// still run.
+    /// Records that the attempt failed. The next attempt comes after `pause`. `may_run_late`: this or an earlier
+    /// attempt possibly ran, or a copy of one can still run.
     pub(crate) fn failed(&self, fault: &Fault, pause: Duration, may_run_late: bool) {
         let now = clock::now();
         self.queue.with(|machine| machine.failed(self.ticket, fault.clone(), pause, may_run_late, now));

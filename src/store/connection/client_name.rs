@@ -56,7 +56,7 @@ impl ClientName {
         self.look_at(reply, server)
     }
 
-    /// Reports a refusal once. Fails only if the connection is of no use.
+    /// Reports that the server refuses the name, once for the client. Fails only if the connection no longer works.
     fn look_at(&self, reply: Value, server: &str) -> RedisResult<()> {
         let Err(error) = reply.extract_error() else { return Ok(()) };
         let fault = wire::fault(error.clone());
@@ -73,7 +73,7 @@ impl ClientName {
     }
 }
 
-/// How lists name a client with these settings. It has no spaces.
+/// Returns the identity by which lists name a client with these settings. It has no spaces.
 pub(crate) fn identity(config: &LockConfig) -> String {
     config.identity().map_or_else(of_process, str::to_owned)
 }

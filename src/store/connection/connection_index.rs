@@ -42,7 +42,7 @@ impl ConnectionIndex {
         self.hash
     }
 
-    /// Whether it selects such a connection.
+    /// Returns whether this selects a connection of acquires that wait for replicas.
     pub(crate) const fn waits(self) -> bool {
         self.waits
     }
@@ -53,8 +53,8 @@ impl ConnectionIndex {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionCount {
     commands: u32,
-    /// The connections of acquires that wait for replicas. Masters do not share them: a connection that waits runs nothing else, so
-    /// fewer of them would make fewer acquires.
+    /// The connections of acquires that wait for replicas. Each master has this number, and masters do not divide it:
+    /// such a connection runs one acquire at a time, so fewer connections would mean fewer acquires.
     acquires: u32,
 }
 

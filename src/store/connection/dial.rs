@@ -77,7 +77,7 @@ impl CommandDial {
 
 /// Connects to a server.
 pub(crate) async fn connect(endpoint: &Endpoint) -> Result<Multiplexed, Fault> {
-    // rustls panics if it does not know which provider to use.
+    // rustls panics if it cannot tell which provider to use. The panic becomes a fault of the connection.
     match AssertUnwindSafe(endpoint.commands()).catch_unwind().await {
         Ok(connected) => connected.map_err(wire::connect_fault),
         Err(panic) => Err(wire::panic_fault(&*panic)),
@@ -88,7 +88,7 @@ pub(crate) async fn connect(endpoint: &Endpoint) -> Result<Multiplexed, Fault> {
 pub(crate) async fn connect_to_master(endpoint: &Endpoint, name: &ClientName) -> Result<Multiplexed, Fault> {
     let mut connection = connect(endpoint).await?;
     match name.set_with(&[&cmd("HELLO")], &mut connection, &endpoint.address()).await {
-        // Redis 5 and older do not know the command. The self-test refuses them.
+        // Redis 5 and older do not know `HELLO`. The self-test refuses such a server later.
         Err(error) if wire::was_rejected(&wire::fault(error.clone())) => Ok(connection),
         Err(error) => Err(wire::connect_fault(error)),
         Ok(replies) => match replies.first().and_then(|reply| wire::hello_fact(reply, "role")) {

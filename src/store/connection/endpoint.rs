@@ -20,7 +20,7 @@ use crate::base::credentials::{Credentials, Login};
 #[cfg(feature = "__simulation")]
 use crate::base::process;
 
-/// This long after a connection was given up, the host gives up what it still had to deliver.
+/// After this time, the host stops delivering the rest of what was sent on a connection that was given up.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -31,7 +31,7 @@ const DEFAULT_USER: &str = "default";
 #[derive(Clone)]
 pub(crate) struct Endpoint {
     info: ConnectionInfo,
-    /// They count instead of those in the address.
+    /// The credentials that replace those in the address.
     pub(crate) credentials: Option<Credentials>,
     /// The time limit of a new connection.
     limit: Duration,
@@ -44,7 +44,7 @@ impl Endpoint {
         limit: Duration,
     ) -> Result<Self, RedisError> {
         let info = with_tcp_settings(address)?;
-        Client::open(info.clone())?; // refuses TLS without the feature
+        Client::open(info.clone())?; // fails if the address needs TLS and the feature is off
         Ok(Self { info, credentials, limit })
     }
 

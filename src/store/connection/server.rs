@@ -68,7 +68,7 @@ pub(crate) struct Server {
     /// The turn on each connection that waits for replicas.
     turns: Box<[Semaphore]>,
     link: Arc<TopologyLink>,
-    /// One more than the generation in which it refused a command about several slots. 0: it refused none.
+    /// One more than the generation in which the server refused a command about several slots. 0: it refused none.
     separates_slots: AtomicU64,
     /// Another server has taken its place.
     has_left: Watched<bool>,
@@ -154,8 +154,8 @@ impl Server {
         self.separates_slots.store(self.link.generation() + 1, Ordering::Relaxed);
     }
 
-    /// Another server has taken its place. Commands in flight fail at once, and it is unknown whether they ran. No command is sent
-    /// any more.
+    /// Leaves the server: another one has taken its place. Commands in flight fail at once, and it is unknown whether
+    /// they ran. No command is sent any more.
     pub(crate) fn leave(&self) {
         self.has_left.modify(|has_left| *has_left = true);
         for state in &self.connections {
@@ -209,7 +209,8 @@ impl Server {
         let (done, result) = oneshot::channel();
         let _task = Task::spawn_on(&self.runtime, async move {
             let _turn = server.turns[server.count.position(connection.index)].acquire().await;
-            // The caller has perhaps left, and a release that had its turn meanwhile was answered.
+            // If the caller left while the call waited for its turn, its release may have run already. A call that runs
+            // after this release would leave a lock that nobody releases.
             if done.is_closed() {
                 return;
             }
@@ -230,7 +231,8 @@ impl Server {
         let by_hash = async |c: &mut _| wire::evaluate_by_hash(c, call, with, is_sharded).await;
         let value = match self.send(limit(), connection, by_hash).await? {
             Some(value) => value,
-            // With a new time limit: the server waited for replicas although it did not know the script.
+            // With a new time limit: the first command used up its limit, because the server waited for replicas
+            // although it did not know the script.
             None => {
                 let by_text = async |c: &mut _| wire::evaluate_by_text(c, call, with, is_sharded).await;
                 self.send(limit(), connection, by_text).await?
@@ -287,8 +289,8 @@ impl Server {
         if self.has_left.get() {
             return Err(self.unreachable(LEFT));
         }
-        // Both steps are done by tasks on the client's runtime, which have time limits of their own. The limits here are for a
-        // runtime that nobody drives.
+        // Both steps are done by tasks on the client's runtime, which have time limits of their own. The limits here
+        // are for a runtime that nobody drives.
         timeout(2 * PROBE_TIMEOUT, self.probed(index)).await.map_err(|_| self.runtime_stands_still())?;
         let connecting = {
             let mut state = self.state(index);
@@ -299,7 +301,8 @@ impl Server {
                 }
                 State::Connecting(connecting) => connecting.clone(),
                 State::Closed(_) => {
-                    // Begun with the state locked, so that the task cannot end before the state says that it began.
+                    // The task begins while the state is locked. So it cannot write its result before the state says
+                    // `Connecting`.
                     let connecting = self.begin(index);
                     *state = State::Connecting(connecting.clone());
                     connecting
@@ -311,7 +314,7 @@ impl Server {
 
     /// The time limit of a new connection.
     fn connect_limit(&self) -> Duration {
-        // With the first connection, no lock is held yet.
+        // The first connection may take longer than a later one: no lock is held yet, so no renewal waits for it.
         let is_first = self.link.connections_made() == 0;
         if is_first { self.command_timeout } else { self.connect_timeout }
     }
@@ -324,7 +327,7 @@ impl Server {
             _ => return,
         };
         let mut probed = pin!(open.probed.notified());
-        // Enlist first, then look: an answer in between is not missed.
+        // Enlist first, then look: the end of a probe in between is not missed.
         probed.as_mut().enable();
         if open.is_probed.load(Ordering::Acquire) {
             probed.await;
@@ -334,7 +337,8 @@ impl Server {
     fn begin(self: &Arc<Self>, index: ConnectionIndex) -> Connecting {
         let server = Arc::clone(self);
         let task = task::spawn_on(&self.runtime, async move {
-            // A pool runs code of the application, which can panic.
+            // A pool runs code of the application. A panic of this code would end the task, and the state would stay
+            // `Connecting` for ever.
             let opened = AssertUnwindSafe(server.open()).catch_unwind().await;
             let result = opened.unwrap_or_else(|panic| Err(wire::panic_fault(&*panic).at(&server.address)));
             *server.state(index) = match &result {
@@ -349,7 +353,8 @@ impl Server {
     }
 
     async fn open(self: &Arc<Self>) -> Result<Arc<Open>, Fault> {
-        let generation = self.link.generation(); // before the name is looked up
+        // Read before the name is looked up: if the generation ends meanwhile, this connection counts as an old one.
+        let generation = self.link.generation();
         let (connection, run) = match timeout(self.connect_limit(), self.dial()).await {
             Ok(Ok(connected)) => connected,
             Ok(Err(fault)) => return Err(fault.at(&self.address)),
@@ -395,8 +400,8 @@ impl Server {
                 command.ends(Ok(()));
                 return Ok(value);
             }
-            // The first poll hands the command to the connection's task, which answers later. If the call ended in the first
-            // poll, that task was gone and took nothing.
+            // The first poll hands the command to the connection's task, which answers later. If the call ended in the
+            // first poll, that task was gone and took nothing.
             Ok(Err(error)) if polls == 1 && wire::is_broken(&error) => {
                 Fault::new(FaultKind::Broken, Sent::No, error.to_string())
             }
@@ -409,13 +414,13 @@ impl Server {
         Err(fault)
     }
 
-    /// A command failed with this fault. Perhaps its connection is of no use any more, or another server is the master.
+    /// Handles the fault of a command: perhaps the connection no longer works, or another server is the master.
     fn handle(self: &Arc<Self>, fault: &Fault, connection: &Connection) {
         match fault.kind {
             FaultKind::Broken => self.discard(connection, "it broke"),
-            // After a failover the name can lead to another server.
+            // After a failover, the name of the server can lead to the new master, so the next call looks it up again.
             FaultKind::ReadOnly => self.discard(connection, "it leads to a replica"),
-            // Also if the call waited: no reply came to those before it.
+            // The probe also begins if the call was never sent: it waited because earlier calls got no reply.
             FaultKind::TimedOut => self.probe(connection),
             _ => {}
         }
@@ -438,7 +443,8 @@ impl Server {
                 Ok(Err(_)) => server.discard(&connection, "it broke"),
                 Err(_) => server.discard(&connection, "it is silent"),
             }
-            // Before the next probe can begin, which holds the calls again.
+            // `go_on` comes before `is_probed` is cleared. From then on the next probe can begin, and it holds the
+            // calls again.
             let goes_on = lock(&connection.open.outbox).go_on();
             connection.open.is_probed.store(false, Ordering::Release);
             connection.open.probed.notify_waiters();
@@ -477,7 +483,7 @@ impl Server {
 
 /// Authenticates the connections of a server with each change of the credentials.
 async fn authenticate_again(server: Weak<Server>, mut logins: watch::Receiver<Login>) {
-    // Fails only when nobody can change the credentials any more.
+    // `changed` fails when the last `Credentials` is gone, so nobody can change them any more.
     while logins.changed().await.is_ok() {
         let login = logins.borrow_and_update().clone();
         let Some(server) = server.upgrade() else { return };
@@ -502,7 +508,7 @@ impl TimeLimit {
         Self { start: Instant::now(), limit }
     }
 
-    /// What is left of it, for a further command. `None`: nothing.
+    /// Returns the rest of the limit, for a further command. `None`: the time is over.
     pub(crate) fn rest(self) -> Option<Self> {
         let start = Instant::now();
         let limit = (self.start + self.limit).saturating_duration_since(start);

@@ -61,7 +61,7 @@ impl StreamDial {
     }
 
     async fn open(&self) -> io::Result<Box<dyn Stream>> {
-        // A panic must not end the task that subscribes.
+        // A panic of the connector must not end the task that subscribes, so it becomes an error.
         let opening = AssertUnwindSafe(async { (self.connector)().await }).catch_unwind().await;
         opening.unwrap_or_else(|_| Err(io::Error::other("the connector panicked")))
     }

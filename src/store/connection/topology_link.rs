@@ -84,8 +84,9 @@ impl TopologyLink {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// A connection of this generation was lost, or leads to a replica. If nobody tells which server is the master, perhaps the name of
-    /// the server leads to another one by now. So all connections of the generation are made anew, with a new look-up of the name.
+    /// Ends a generation: one of its connections was lost, or leads to a replica. If nobody tells which server is the
+    /// master, the name of the server perhaps leads to another one by now. So all connections of the generation are
+    /// made anew, with a new look-up of the name.
     pub(crate) fn ends(&self, generation: u64) {
         if !self.can_switch {
             let next = generation + 1;
@@ -93,8 +94,8 @@ impl TopologyLink {
         }
     }
 
-    /// A connection for commands was made. It leads to a master, whose run has this id if it is known. Returns its generation: if the
-    /// other connections lead to another server, a new one begins.
+    /// Records a new connection for commands. It leads to a master, whose run has this id if it is known. Returns the
+    /// generation of the connection: if the other connections lead to another server, a new generation begins.
     pub(crate) fn reaches(&self, mut generation: u64, run: Option<RunId>) -> u64 {
         let mut known = lock(&self.run);
         if let Some(run) = run {
@@ -108,7 +109,7 @@ impl TopologyLink {
         }
         drop(known);
         if generation > self.reached.get() {
-            // Another connection can reach a later generation meanwhile.
+            // `max`: another connection can have reached a later generation since the comparison.
             self.reached.modify(|reached| *reached = generation.max(*reached));
         }
         generation

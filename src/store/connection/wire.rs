@@ -38,7 +38,7 @@ pub(crate) async fn evaluate_by_hash(
     is_sharded: bool,
 ) -> RedisResult<Option<Value>> {
     let script = command("EVALSHA", hash(call.script.form(is_sharded)), [call]);
-    // Boxed: the rest is rare, and its size would burden every call.
+    // Boxed: `ASKING` and `WAIT` are rare, and the size of their future would burden every call.
     let sent = match with {
         With { is_asking: false, sync: None } => {
             connection.send_packed_command(&script).await.and_then(Value::extract_error)
@@ -83,7 +83,7 @@ pub(crate) async fn send_groups<T: Piece + Sync>(
     }
     let replies = connection.send_packed_commands(&all, 0, all.len()).await?;
     let mut replies = replies.into_iter();
-    // The reply to `ASKING` says nothing.
+    // Skips the reply to `ASKING`, which says nothing about a call.
     let reply = |group: &Group<T>| replies.nth(usize::from(group.mode.is_asking()));
     Ok(groups.iter().map_while(reply).collect())
 }
@@ -102,7 +102,7 @@ fn group_command<T: Piece>(Group { mode, calls }: &Group<T>, is_sharded: bool) -
 /// What the batch form of a script replies for one call.
 pub(crate) fn reply_in_batch(value: Value) -> Result<Value, Fault> {
     match &value {
-        // The error is not an error of the whole.
+        // The script returns the error of one call as a list of one text.
         Value::Array(list) if let [Value::BulkString(error)] = &list[..] => {
             let error = String::from_utf8_lossy(error).replace(['\r', '\n'], " ");
             let error = redis::parse_redis_value(format!("-{error}\r\n").as_bytes());
@@ -135,9 +135,10 @@ pub(crate) fn fault_of_all(error: RedisError) -> Fault {
 /// What is sent in the same write as a script.
 #[derive(Clone, Copy)]
 pub(crate) struct With {
-    /// Before it, `ASKING`: the node can run it, although the slot of its key is still under way to that node.
+    /// `ASKING` before the script: the node can run the script, although the slot of its key is still moving to that
+    /// node.
     pub(crate) is_asking: bool,
-    /// After it, `WAIT`: the server answers when so many replicas have what the script wrote.
+    /// `WAIT` after the script: the server answers when this many replicas have what the script wrote.
     pub(crate) sync: Option<Replication>,
 }
 
@@ -243,7 +244,8 @@ pub(crate) fn fault(error: RedisError) -> Fault {
         is_for_once: error.code() == Some("ASK"),
     });
     let (kind, sent) = match (error.kind(), error.code()) {
-        // The script began, and was at another node than its keys.
+        // The slot moves, and the node lacks a key that the script looked for after it had begun. So it is unknown what
+        // the script changed.
         (_, Some("ERR")) if is_split(error.detail().unwrap_or_default()) => (FaultKind::Split, Sent::Unknown),
         (_, Some(code)) => (refusal(code, error.detail().unwrap_or_default()), Sent::Refused),
         (ErrorKind::AuthenticationFailed, _) => (FaultKind::Authentication, Sent::Refused),
@@ -268,7 +270,8 @@ pub(crate) fn broken(cause: &'static str) -> RedisError {
 
 /// Translates the error of a connection that could not be made.
 pub(crate) fn connect_fault(error: RedisError) -> Fault {
-    // If the server refuses a command that sets up a connection, the library's error has no code, and the refusal is its detail.
+    // If the server refuses a command that sets up a connection, the library's error has no code, and the refusal is
+    // its detail.
     let detail = error.detail().unwrap_or_default();
     let kind = match fault(error.clone()).kind {
         _ if error.kind() == ErrorKind::InvalidClientConfig => FaultKind::Configuration,
@@ -284,7 +287,8 @@ pub(crate) fn connect_fault(error: RedisError) -> Fault {
 
 /// Translates what a server says, without the `-`, when it refuses a client before the first command.
 pub(crate) fn refused_contact(error: &str) -> Fault {
-    let words = error.split(['.', '\r']).next().unwrap_or_default(); // the rest is long
+    // Only the first sentence says what is wrong. The rest is long.
+    let words = error.split(['.', '\r']).next().unwrap_or_default();
     Fault::new(caught(error), Sent::No, advised(words))
 }
 
@@ -355,7 +359,7 @@ const UNKNOWN_AUTHORITY: &str = "an authority signed the server's certificate th
 fn is_tls_refusal(text: &str) -> bool {
     const RUSTLS: [&str; 2] = ["invalid peer certificate", "received corrupt message"];
     const OPENSSL: [&str; 2] = ["certificate verify failed", "wrong version number"];
-    // How a server refuses the client's certificate, or the lack of one.
+    // The alerts with which a server refuses the client's certificate, or the lack of one.
     const ALERTS: [&str; 6] =
         ["certificate", "unknownca", "unknown ca", "accessdenied", "handshake", "protocol version"];
     let small = text.to_ascii_lowercase();
@@ -402,7 +406,7 @@ pub(crate) fn caught(error: &str) -> FaultKind {
 /// refused before they write, or take back what they wrote.
 fn refusal(code: &str, detail: &str) -> FaultKind {
     match code {
-        // From a script whose keys are at this node. Before a script runs, the code is CLUSTERDOWN.
+        // A script that already runs gets this error. Before a script runs, the code is CLUSTERDOWN.
         "ERR" if detail.contains("while the cluster is down") => FaultKind::Unavailable,
         "ERR" if detail.contains(FULL) => FaultKind::Unavailable,
         "ERR" if SCRIPT_REFUSALS.iter().any(|words| detail.contains(words)) => FaultKind::Permission,

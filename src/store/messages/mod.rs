@@ -35,6 +35,6 @@ pub(crate) trait Listener: Send + Sync + 'static {
     /// Somebody published on the channel.
     fn message(&self, channel: &str);
 
-    /// Their connection is gone: messages on these channels can be missed, until [`Self::subscribed`].
+    /// The connection of these channels is gone: messages on them can be missed, until [`Self::subscribed`].
     fn disconnected(&self, channels: &BTreeSet<Arc<str>>);
 }

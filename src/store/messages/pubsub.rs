@@ -109,7 +109,8 @@ impl Sink {
             Self::Plain(sink) => {
                 let refused = match sink.subscribe(names(&channels)).await {
                     Ok(()) => return Ok(Subscribed { active: channels, ..Subscribed::default() }),
-                    // Other refusals are temporary, such as a busy server. A new connection asks again.
+                    // Only a missing right is final. Other refusals are temporary, such as that of a busy server: the
+                    // caller makes a new connection and asks again.
                     Err(error) if is_permission(&error) => error,
                     Err(error) => return Err(error),
                 };
@@ -150,7 +151,7 @@ impl Sink {
                     unsubscribed.ended.push(channel);
                 }
                 Ok(_) => return Err(wire::broken(MIXED_UP)),
-                // The slot is elsewhere: the server ended the subscription.
+                // The slot of the channel has moved to another server, so this server has ended the subscription.
                 Err(error) if error.code() == Some("MOVED") => unsubscribed.ended.push(channel),
                 Err(_) => unsubscribed.refused.push(channel),
             }

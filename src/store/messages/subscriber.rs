@@ -28,7 +28,7 @@ use crate::telemetry::{ConnectionUse, Reconnects};
 /// While there is a subscription, the task sends a `PING` this often.
 const PING_EVERY: Duration = Duration::from_secs(1);
 
-/// A subscription that was active for this long lasted.
+/// A connection counts as lasting if its first subscription was active for this time.
 const LASTING: Duration = Duration::from_secs(1);
 
 /// Pauses between tries to connect.
@@ -67,8 +67,8 @@ impl Subscriber {
     }
 
     fn order(&self, order: Order) {
-        // As long as this sender exists, only the end of the task's runtime ends the task. That ends the client, too: calls return that
-        // its runtime is gone. No event here, because the callers have mutexes locked.
+        // The send fails only after the runtime of the task has ended. Then calls return that the runtime is gone.
+        // There is no event here, because the callers have mutexes locked.
         let _ = self.orders.send(order);
     }
 }
@@ -91,8 +91,8 @@ struct Task {
     /// down. Soon somebody says where they are. Otherwise this server is asked again with the next `PING`.
     elsewhere: Vec<Arc<str>>,
     command_timeout: Duration,
-    /// Starts anew after a connection with a subscription that lasted, and not with each connection: the server can still refuse
-    /// the subscription, or something on the way can end it at once.
+    /// Starts anew only after a connection with a lasting subscription, and not after each connection: the server can
+    /// still refuse the subscription, or something between client and server can end it at once.
     backoff: Backoff,
     /// When the first subscription on this connection succeeded.
     subscribed_at: Option<Instant>,
@@ -158,8 +158,9 @@ impl Task {
                     return;
                 }
             }
-            logins.mark_seen(); // the connection uses the latest
-            // Before the name is looked up.
+            logins.mark_seen(); // the new connection uses the latest credentials
+            // Read before the name is looked up: if the generation ends meanwhile, this connection counts as an old
+            // one.
             let (generation, reached) = (self.link.generation(), self.link.reached());
             let connecting = Messages::connect(&self.dial, &self.link);
             let failed = match timeout(self.command_timeout, connecting).await {
@@ -213,7 +214,7 @@ impl Task {
                 command = self.next_command(&sink, &active, &mut leaving);
             }
             tokio::select! {
-                // Messages last: there may be so many that nothing else would have a turn.
+                // Messages are polled last: there may be so many that nothing else would have a turn.
                 biased;
                 done = running(&mut command) => match done {
                     Ok(Ok(done)) => self.finish(done, &mut active),
@@ -234,7 +235,8 @@ impl Task {
                 }
                 received = stream.next() => match received {
                     Received::Message(channel) => self.listener.message(&channel),
-                    // The slot has moved away. The library perhaps took this for the reply of a command.
+                    // The server ended a subscription that this task did not end, because the slot of the channel
+                    // moved. The library perhaps took this message for the reply to a command, so the connection ends.
                     Received::Left(channel) if !leaving.remove(&*channel) => {
                         return End::Broken("a subscription has ended".to_owned());
                     }
@@ -258,7 +260,8 @@ impl Task {
             match (self.wanted.contains(&channel), active.contains(&channel)) {
                 (true, false) => subscribe.push(channel),
                 (false, true) => unsubscribe.push(channel),
-                // Somebody wants the channel again before it was unsubscribed, so the subscription was active all the time.
+                // Somebody wants the channel again before it was unsubscribed, so the subscription was active all the
+                // time.
                 (true, true) => {
                     leaving.remove(&channel);
                     self.listener.subscribed(&channel);
@@ -274,7 +277,7 @@ impl Task {
         let mut sink = sink.clone();
         let run = self.command_timeout;
         if !subscribe.is_empty() {
-            self.changed.extend(unsubscribe); // next
+            self.changed.extend(unsubscribe); // they follow with the next command
             let work = async move { sink.subscribe(subscribe).await.map(Done::Subscribed) };
             return Some(timeout(run, work).boxed());
         }
@@ -325,7 +328,8 @@ impl Task {
         }
     }
 
-    /// Tells that no messages arrive on these channels. In a cluster, slots move: perhaps another connection was subscribed before.
+    /// Tells the listener that no messages arrive on these channels. In a cluster, slots move: perhaps another
+    /// connection was subscribed before.
     fn has_no_messages(&mut self, mut channels: BTreeSet<Arc<str>>) {
         self.drain_orders();
         channels.retain(|channel| self.wanted.contains(channel));

@@ -41,7 +41,7 @@ struct State {
 
 impl Subscriptions {
     pub(crate) fn new(topology: &Arc<Topology>, config: &LockConfig, listener: Arc<dyn Listener>) -> Self {
-        let seen = topology.changes(); // before the map is read: no change is missed
+        let seen = topology.changes(); // taken before the map is read: no change is missed
         let map = topology.map();
         if map.masters().into_iter().any(|master| topology.messages(master).is_none()) {
             tracing::warn!("no address for messages: waiters poll");

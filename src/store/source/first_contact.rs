@@ -16,7 +16,7 @@ use crate::store::connection::{Endpoint, wire};
 /// The time limit of the whole look.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// What a server says unasked has arrived by then.
+/// By this time, words that a server says unasked have arrived.
 const QUIET: Duration = Duration::from_millis(300);
 
 /// The first bytes of the records of TLS with which a server answers: an alert, or its part of the handshake.
@@ -32,7 +32,7 @@ pub(crate) async fn explained(fault: Fault, endpoint: Option<&Endpoint>) -> Faul
     let Some(endpoint) = endpoint else { return fault };
     let is_vague = match fault.kind {
         Broken | TimedOut | Unreachable => true,
-        Configuration => endpoint.is_tls(), // no certificate, or no TLS
+        Configuration => endpoint.is_tls(), // perhaps a certificate is missing, or the server has no TLS
         _ => false,
     };
     if !is_vague {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 /// process, or the id of its data, which a master shares with its replicas. A group of servers collects those of all its masters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Identity {
-    /// That of the last master first: so most clients put servers into the same order.
+    /// The id of the last master comes first: so most clients put servers into the same order.
     last: Option<Box<str>>,
     all: BTreeSet<Box<str>>,
 }

@@ -24,7 +24,7 @@ pub(crate) struct Examined {
     pub(crate) is_sharded: bool,
     /// The version that it reports.
     pub(crate) version: String,
-    /// How it refuses a key that a script uses and `KEYS` does not have. `None`: it allows that.
+    /// How the server refuses a key that a script uses and `KEYS` does not have. `None`: it allows that.
     pub(crate) refuses_undeclared: Option<String>,
 }
 
@@ -100,7 +100,7 @@ async fn run_self_test(server: &Arc<Server>, [key, other]: &[Arc<str>; 2]) -> Re
         Reply::Text(error) => Err(Fault::new(wire::caught(&error), Sent::Refused, error)),
         _ => Ok(()),
     };
-    // A cluster would refuse a key of another slot for that.
+    // A cluster would refuse a key of another slot because of its slot, so the test does not look at such a key.
     let other = if protocol::slot(key) == protocol::slot(other) { Arc::clone(other) } else { "".into() };
     match test(other).await {
         Err(refusal) if wire::was_rejected(&refusal) => {
@@ -112,7 +112,8 @@ async fn run_self_test(server: &Arc<Server>, [key, other]: &[Arc<str>; 2]) -> Re
     .map_err(|fault| fault.at(server.address()))
 }
 
-/// Runs a script that also works without its key. So does a user without the right to the key, and a server from which its slot moves.
+/// Runs a script that also works without its key. If the user has no right to the key, or the slot of the key is
+/// elsewhere, runs the script without it.
 async fn ask(server: &Arc<Server>, call: Call) -> Result<Reply, Fault> {
     let fault = match server.run_first(&call).await {
         Err(fault) if fault.kind == FaultKind::Permission || fault.redirect.is_some() => fault,
@@ -134,7 +135,7 @@ fn lacking(words: &str) -> &'static str {
     const NO_FLAGS: &str = "it cannot run a script that begins with `#!lua flags=allow-oom`";
     const NO_GT: &str = "it lacks the option GT of PEXPIRE";
     const KNOWN: [(&str, &str); 9] = [
-        // Valkey 9.1 and newer.
+        // Valkey 9.1 and newer say this.
         ("Could not find scripting engine", "it has no Lua: load its Lua module"),
         ("unknown command", NO_SCRIPTS),
         ("not support for normal user", NO_SCRIPTS), // ApsaraDB
@@ -164,7 +165,7 @@ async fn has_sharded_messages(server: &Arc<Server>, key: &Arc<str>) -> Result<bo
 /// What the server tells about itself.
 async fn hello(server: &Arc<Server>) -> Result<Value, Fault> {
     match server.ask(&cmd("HELLO")).await {
-        // Redis 5 and older do not know the command.
+        // Redis 5 and older do not know `HELLO`.
         Err(fault) if wire::was_rejected(&fault) => Ok(Value::Nil),
         reply => reply,
     }

@@ -18,7 +18,7 @@ use crate::base::timer::{Instant, timeout};
 use crate::store::connection::{ClientName, Endpoint, Multiplexed, connect, connect_to_master, wire};
 use crate::store::task::Task;
 
-/// When more than half agree, the others have this long. Then a server that is silent delays nothing.
+/// When more than half agree, the others have this time to answer. So a silent server delays nothing.
 const GRACE: Duration = Duration::from_millis(50);
 
 impl Discovery {
@@ -138,7 +138,8 @@ impl Pollee {
     }
 
     async fn ask_cluster(&mut self, name: &Arc<ClientName>) -> Result<Vote, Fault> {
-        // Together: if the node that is asked became a master between them, its slots would get the number of an earlier claim.
+        // Sent together: if the node that is asked became a master between the two commands, its slots would get the
+        // epoch of an earlier claim.
         let [nodes, slots] =
             self.send([cmd("CLUSTER").arg("NODES"), cmd("CLUSTER").arg("SLOTS")], name).await?;
         let nodes = String::from_redis_value(nodes).map_err(|error| Fault::unexpected(&error))?;
@@ -212,7 +213,7 @@ impl Pollee {
                 return Err(wire::fault(error));
             }
         };
-        // The server answers in order, so it has answered the earlier questions, too.
+        // The server answers in order, so it has also answered the questions that were given up before.
         open.unanswered = None;
         values.try_into().map_err(|values: Vec<Value>| Fault::unexpected(&values))
     }
@@ -230,7 +231,8 @@ impl Pollee {
         Ok(self.open.as_mut().expect("just made"))
     }
 
-    /// Takes the connection that was made since the last question. If it could not be made, that is no answer to the next one.
+    /// Takes the connection that was made since the last question. A failure to connect in that time is no answer to
+    /// the next question.
     fn take_connection(&mut self) {
         let Some(connecting) = &mut self.connecting else { return };
         match connecting.made.try_recv() {
@@ -306,7 +308,8 @@ fn vote_of_node(nodes: &str, slots: &Value, asked: &Address) -> Option<Vote> {
             let Value::Array(server) = server else { return None };
             let [host, port, id, about @ ..] = &server[..] else { return None };
             let host = Option::<String>::from_redis_value_ref(host).ok()?.unwrap_or_default();
-            // The cluster prefers another kind of name, and this server has none.
+            // The cluster prefers a kind of name that this server lacks, and announces `?`. The IP is used, and a
+            // server without one is skipped.
             let Some(host) = (if host == UNKNOWN { ip(about) } else { Some(host) }) else { continue };
             let address = Address::announced(host, number(port)?, asked);
             if index == 0 {
@@ -321,7 +324,7 @@ fn vote_of_node(nodes: &str, slots: &Value, asked: &Address) -> Option<Vote> {
     Some(Vote { rank: Rank::default(), map: Map::of_ranges(ranges), others })
 }
 
-/// The IP address in what a node says besides about a server.
+/// Returns the IP address from the further facts that a node announces about a server.
 fn ip(about: &[Value]) -> Option<String> {
     HashMap::<String, String>::from_redis_value_ref(about.first()?).ok()?.remove("ip")
 }
@@ -364,7 +367,7 @@ mod tests {
             let _ =
                 has_failed.then(|| done.send(Err(Fault::new(FaultKind::Unreachable, Sent::No, "refused"))));
             pollee.take_connection();
-            // In the first case, nobody would ever answer: the sender is gone.
+            // In the first case the sender is gone without an answer. So nobody would ever make this connection.
             assert!(pollee.connecting.is_none() && pollee.open.is_none());
         }
     }
@@ -380,7 +383,7 @@ mod tests {
             (text("?"), Vec::new(), None),
             (Value::Nil, about("10.0.0.1"), Some("s")),
             (text(""), Vec::new(), Some("s")),
-            // It does not even know its own.
+            // The node does not know its own IP either, so the address counts at which it was asked.
             (text("?"), about(""), Some("s")),
         ];
         for (host, about, expected) in cases {

@@ -19,7 +19,7 @@ pub(super) struct Rank {
     pub(super) is_promotion: bool,
 }
 
-/// What one of those who were asked says.
+/// The answer of one server that was asked.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Vote {
     pub(super) rank: Rank,

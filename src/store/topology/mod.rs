@@ -77,7 +77,7 @@ const LOOKS_FOR: Duration = Duration::from_millis(500);
 /// How long a server is kept that is the master of no slot, after a redirect to it.
 const GUEST: Duration = Duration::from_secs(10);
 
-/// So many redirects of one call are followed.
+/// How many redirects of one call are followed.
 const HOPS: usize = 5;
 
 /// The servers of a client, and which of them is the master of each slot.
@@ -107,7 +107,7 @@ struct State {
 #[derive(Clone, Copy)]
 pub(super) enum Answer {
     Within(TimeLimit),
-    /// Until so many replicas have what the script wrote.
+    /// The call waits until this many replicas have what the script wrote.
     OnReplicas(Replication),
 }
 
@@ -251,7 +251,7 @@ impl Topology {
             let connected = tokio::select! {
                 biased;
                 connected = connecting => connected,
-                // Another server became the master: no need to wait for a silent one.
+                // Another server became the master, so the call does not wait for the silent one.
                 _ = self.switches.later_than(switches) => continue,
             };
             let fault = match connected {
@@ -289,7 +289,8 @@ impl Topology {
                     hops(&at);
                     server.run(limit, &at, call).await.map(|reply| (reply, 0))
                 }
-                // With a new time limit: a server without replicas redirects late, because its reply also waits for replicas.
+                // With a new time limit: a server without replicas redirects late, because its reply also waits for
+                // replicas.
                 Answer::OnReplicas(sync) => {
                     hops(&at);
                     server.run_on_replicas(&at, call, sync).await
@@ -320,7 +321,8 @@ impl Topology {
     /// A redirect led to this server.
     fn record_redirect(&self, slot: u16, address: Address, is_for_once: bool) -> Arc<Server> {
         let mut state = lock(&self.state);
-        // A master is no guest: it has to be left as soon as another server takes its place.
+        // A server that only redirects name is a guest, and stays for a while. A master must be no guest, because it is
+        // left as soon as another server takes its place.
         if !state.map.has(&address) {
             state.guests.insert(address.clone(), Instant::now());
         }
@@ -375,7 +377,8 @@ impl Topology {
         let guests: BTreeSet<_> = state.guests.keys().cloned().collect();
         let left = self.fill(&mut state);
         let first = state.map.first().cloned();
-        // Redirects perhaps told before that other servers have all its slots.
+        // Earlier redirects have perhaps moved all slots of a left server to others, so it has no successor. Then the
+        // first master counts as its successor.
         let successor = |left| state.map.successor(left, &before).or(first.as_ref());
         let masters: Vec<_> =
             left.keys().map(|left| successor(left).filter(|_| !guests.contains(left)).cloned()).collect();

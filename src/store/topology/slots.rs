@@ -81,17 +81,18 @@ impl Map {
         self.0.iter().any(|range| range.master == *server)
     }
 
-    /// The master of a slot that this server is, or was, the master of.
+    /// Returns the present master of a slot that this server had before.
     pub(super) fn successor<'a>(&'a self, server: &Address, before: &Self) -> Option<&'a Address> {
         let range = before.0.iter().find(|range| range.master == *server)?;
         self.master(range.first)
     }
 
-    /// Another server is the master of one slot. Changes nothing if there is no such slot.
+    /// Sets the master of one slot. Changes nothing if there is no such slot.
     pub(super) fn set(&mut self, slot: u16, master: Address) {
         let Some(claim) = Range::new(slot, slot, 0, master) else { return };
         let at = self.0.partition_point(|range| range.last < slot);
-        // The range that has the slot, and those beside it, which perhaps go on with the slot.
+        // `near`: the range that has the slot and the two ranges beside it, which are joined with the slot if they have
+        // the same master.
         let near = at.saturating_sub(1)..self.0.len().min(at + 2);
         let before = &self.0[near.clone()];
         let below = before.iter().filter_map(|range| range.below(slot));
@@ -117,14 +118,15 @@ impl Map {
         parts.filter(|part| self.master(*part.start()) != other.master(*part.start())).collect()
     }
 
-    /// Of all claims of these maps, the one that counts for each slot. Where there is none, this map stays. So it does where these
-    /// claims are older, unless most of those who were asked have answered: a node that was stopped for a while knows only old ones.
+    /// Returns, for each slot, the claim that counts of all claims of these maps. A slot without a claim keeps its
+    /// master. So does a slot whose claims are older, unless most of those who were asked have answered: a node that
+    /// was stopped for a while knows only old claims.
     pub(super) fn updated<'a>(
         &self,
         others: impl IntoIterator<Item = &'a Self>,
         have_most_answered: bool,
     ) -> Self {
-        // Mostly all nodes say the same, and nothing that this map does not say.
+        // Mostly all nodes report exactly this map. Then the table of all slots is not built.
         let different: BTreeSet<&Self> = others.into_iter().collect();
         if different.iter().all(|map| *map == self) {
             return self.clone();

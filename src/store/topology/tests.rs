@@ -59,7 +59,7 @@ async fn a_new_server_stays_while_only_a_redirect_names_it() {
         hear(&topology, halves(1, 2));
         assert_eq!((topology.switches(), knows(&topology, &at(3))), (0, true));
     }
-    // Once the others name it, it is a master like any other.
+    // Once the other servers name the new one, it is a master like any other.
     hear(&topology, halves(1, 3));
     assert_eq!((topology.switches(), knows(&topology, &at(2))), (1, false));
     hear(&topology, halves(1, 4));

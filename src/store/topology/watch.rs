@@ -27,7 +27,8 @@ const OFTEN: Duration = Duration::from_millis(50);
 /// Between two questions, while nothing is wrong. Also between two tries to listen to a sentinel.
 const SELDOM: Duration = Duration::from_secs(1);
 
-/// The same for a cluster. It has many nodes, and each knows of every failover soon. So one of them is asked, each in its turn.
+/// The time between two questions to a cluster. It has many nodes, and each soon knows of every failover. So only one
+/// node is asked each time, in turn.
 const SELDOM_IN_CLUSTER: Duration = Duration::from_millis(500);
 
 /// Something counts as wrong for this long after the last report.
@@ -39,7 +40,8 @@ const PING_AFTER: Duration = Duration::from_secs(1);
 /// Where a sentinel publishes that it begins to promote a replica, and that a master was replaced.
 const FAILOVERS: [&str; 2] = ["+failover-state-send-slaveof-noone", "+switch-master"];
 
-/// Asks until `update`, which takes the votes, returns `None`: then the topology is gone. Otherwise it returns who is to be asked.
+/// Asks until `update` returns `None`, because the topology is gone. `update` takes the votes, and returns the servers
+/// to ask from then on.
 pub(super) fn watch<U: Fn(&[Vote]) -> Option<Vec<(Address, Endpoint)>>>(
     group: &Group,
     link: &Arc<TopologyLink>,
@@ -84,7 +86,7 @@ async fn ask(
         let votes = if is_cluster && Instant::now() >= hurries_until {
             let answer = pollees.ask_next(LIMIT).await;
             if answer.is_err() {
-                link.report(); // so all are asked
+                link.report(); // so that the next round asks all nodes
             }
             answer.into_iter().collect()
         } else {
@@ -115,7 +117,7 @@ async fn report_failovers(
         RedisResult::Ok(messages.split())
     };
     let (mut sink, mut messages) = timeout(sentinel.limit(), subscribing).await??;
-    link.report(); // perhaps a message was missed
+    link.report(); // a failover before the subscription sent its message to nobody
     loop {
         match timeout(PING_AFTER, messages.next()).await {
             Ok(Some(_)) => link.report(),

@@ -386,7 +386,7 @@ fn a_fair_waiter_that_was_passed_over_and_gave_up_is_found() {
     scene.gives_up(2, Fair, 100, 1_900);
     scene.holds(1, Fair, [900, 1_010, 1_020]);
     scene.breaks(&[(Rule::OutOfTurn, 1)]);
-    // It was about to leave the queue.
+    // A waiter that was about to leave the queue may be passed over.
     let mut scene = Scene::new();
     scene.holds(1, Fair, [0, 10, 1_000]);
     scene.gives_up(2, Fair, 100, 1_020);

@@ -63,9 +63,9 @@ pub(crate) struct Group<T> {
 /// Divides calls into commands. Calls about one lock keep their order. `by_slot`: the keys of a command have to be in one slot.
 pub(crate) fn grouped<T: Piece>(calls: Vec<T>, by_slot: bool) -> Vec<Group<T>> {
     let mut groups = Vec::<Group<T>>::new();
-    // What the calls of each group have in common. There are few groups.
+    // `kinds[i]`: what all calls of group `i` have in common. There are few groups, so a linear search is enough.
     let mut kinds = Vec::new();
-    // The last group that has a call about this lock.
+    // For each lock, the last group that has a call about the lock.
     let mut last = BTreeMap::new();
     for piece in calls {
         let (call, mode) = (piece.call(), piece.mode());

@@ -12,17 +12,18 @@ use std::collections::VecDeque;
 
 pub(crate) use groups::{Group, Mode, Piece, grouped};
 
-/// So many writes are in flight before calls wait. With fewer, a connection stands still for a part of each round trip of a network. With
-/// more, fewer calls go out together.
+/// How many writes can be in flight before calls wait. With fewer, a connection stands still for a part of each round
+/// trip of a network. With more, fewer calls go out together.
 const IN_FLIGHT: usize = 8;
 
 /// The calls of one connection that wait to be sent.
 #[derive(Debug)]
 pub(crate) struct Outbox<T> {
-    /// So many writes can be in flight.
+    /// How many writes can be in flight.
     most: usize,
     in_flight: usize,
-    /// Somebody takes the calls and hands them to the connection. Until then no other call may be sent: it would overtake them.
+    /// A sender has taken calls, and has not yet handed them to the connection. Until then no other call may be sent:
+    /// it would overtake them.
     is_writing: bool,
     /// A command timed out, and nobody knows yet whether the connection still works. So nothing is sent.
     is_held: bool,
@@ -53,7 +54,8 @@ pub(crate) enum Entered {
 }
 
 impl<T> Outbox<T> {
-    /// `has_slots`: the keys of a command have to be in one slot. Most locks are in slots of their own, so to wait for others gains nothing.
+    /// `has_slots`: the keys of a command have to be in one slot. Then no call waits for others: most locks are in
+    /// slots of their own, so nothing would go out together.
     pub(crate) const fn new(has_slots: bool) -> Self {
         Self {
             most: if has_slots { usize::MAX } else { IN_FLIGHT },
@@ -66,7 +68,7 @@ impl<T> Outbox<T> {
         }
     }
 
-    /// A call is to be sent. `call` makes what waits.
+    /// Enters a call that is to be sent. `call` makes the value that waits, if the call has to wait.
     pub(crate) fn enter(&mut self, call: impl FnOnce() -> T) -> Entered {
         if self.is_closed {
             return Entered::Closed;
@@ -80,7 +82,8 @@ impl<T> Outbox<T> {
         Entered::Waits(self.last)
     }
 
-    /// A reply came to a write, or nobody waits for it any more. True: the caller has to [take](Self::take) what waits, and send it.
+    /// Records that a reply came to a write, or that nobody waits for the reply any more. True: the caller has to
+    /// [take](Self::take) the calls that wait, and send them.
     #[must_use]
     pub(crate) fn answered(&mut self) -> bool {
         self.in_flight = self.in_flight.saturating_sub(1);
@@ -92,8 +95,8 @@ impl<T> Outbox<T> {
         self.waiting.drain(..).map(|waiting| waiting.call).collect()
     }
 
-    /// The calls that were taken are handed to the connection. True: others have come meanwhile, and the caller has to see that they are taken
-    /// and sent.
+    /// Records that the calls that were taken are handed to the connection. True: other calls have come meanwhile, and
+    /// the caller has to see that they are taken and sent.
     #[must_use]
     pub(crate) fn written(&mut self) -> bool {
         self.is_writing = false;
@@ -112,7 +115,7 @@ impl<T> Outbox<T> {
         Vec::new()
     }
 
-    /// A caller gives up. Returns its call if it still waited: then it is not sent.
+    /// Withdraws the call of a caller that gives up. Returns the call if it still waited: then it is not sent.
     pub(crate) fn withdraw(&mut self, ticket: Ticket) -> Option<T> {
         let at = self.waiting.iter().position(|waiting| waiting.ticket == ticket)?;
         self.waiting.remove(at).map(|waiting| waiting.call)
@@ -123,14 +126,14 @@ impl<T> Outbox<T> {
         self.is_held = true;
     }
 
-    /// The connection works. True: as for [`answered`](Self::answered).
+    /// Sends again after [`hold`](Self::hold): the connection works. True: as for [`answered`](Self::answered).
     #[must_use]
     pub(crate) fn go_on(&mut self) -> bool {
         self.is_held = false;
         self.begins()
     }
 
-    /// The connection is no longer used. Returns what waits: it is not sent.
+    /// Closes the outbox: the connection is no longer used. Returns the calls that wait. They are not sent.
     pub(crate) fn close(&mut self) -> Vec<T> {
         self.is_closed = true;
         self.take()

@@ -10,7 +10,7 @@ fn enter(outbox: &mut Outbox<u32>, call: u32) -> Entered {
     outbox.enter(|| call)
 }
 
-/// So many writes are in flight that further calls wait.
+/// Returns an outbox with so many writes in flight that further calls wait.
 fn busy() -> Outbox<u32> {
     let mut outbox = Outbox::new(false);
     for _ in 0..IN_FLIGHT {
@@ -127,11 +127,11 @@ fn what_waits_is_always_sent_by_somebody() {
         if waiting < 3 {
             next(&|outbox| _ = outbox.enter(|| 0));
         }
-        // By the one whose write is in flight.
+        // Only the sender whose write is in flight puts calls back.
         if waiting < 3 && in_flight > 0 {
             next(&|outbox| _ = outbox.put_back(vec![0]));
         }
-        // One of those in flight is being written, and is not answered before.
+        // If a write is still being written, it is in flight but cannot be answered yet.
         if in_flight > usize::from(is_writing) {
             next(&|outbox| _ = outbox.answered());
         }

@@ -65,7 +65,7 @@ impl Server {
         });
         let result = match (entered, answer) {
             (Entered::Waits(ticket), Some(answer)) => {
-                // Boxed: a caller that is alone does not wait, and its size would burden every call.
+                // Boxed: a caller that is alone does not wait, and the size of this future would burden every call.
                 Box::pin(self.wait_for_others(limit, connection, ticket, answer)).await
             }
             (Entered::Closed, _) => {
@@ -88,7 +88,8 @@ impl Server {
         let turn = Turn::of(connection);
         let with = With { is_asking: connection.is_asking, sync: None };
         let is_sharded = self.link.is_sharded();
-        // The turn ends after a fault was handled: what waits must not follow on a connection that is perhaps of no use.
+        // `turn` is dropped after `send` has handled a fault. In the other order, waiting calls would follow a call
+        // that timed out, on a connection that perhaps no longer works.
         self.send(limit, connection, async |c| {
             turn.during(pin!(wire::evaluate(c, call, with, is_sharded))).await
         })
@@ -106,7 +107,8 @@ impl Server {
         let mut place = Place { open: &connection.open, ticket: Some(ticket) };
         let mut left = self.link.can_switch().then(|| Box::pin(self.has_left.until(|has_left| *has_left)));
         let answered = poll_fn(|context| {
-            // First: from the moment when the server was left, no reply of it counts.
+            // `left` is polled before `answer`: from the moment when the server was left, no reply of this server
+            // counts.
             let has_left = left.as_mut().is_some_and(|left| left.as_mut().poll(context).is_ready());
             if has_left { Poll::Ready(None) } else { Pin::new(&mut answer).poll(context).map(Some) }
         });
@@ -119,7 +121,7 @@ impl Server {
             Ok(None) => (FaultKind::Broken, LEFT.to_owned()),
             Err(_) => (FaultKind::TimedOut, no_answer(limit)),
         };
-        // That it was not sent is perhaps said already.
+        // The sender has perhaps answered meanwhile that it did not send the call.
         let was_not_sent = |answer: Result<Value, Fault>| answer.is_err_and(|fault| fault.sent == Sent::No);
         let is_unsent = place.end() || answer.try_recv().is_ok_and(was_not_sent);
         let sent = if is_unsent { Sent::No } else { Sent::Unknown };
@@ -133,12 +135,13 @@ impl Server {
         let outbox = &connection.open.outbox;
         loop {
             if connection.open.generation != self.link.generation() {
-                // Later connections perhaps lead to another server.
+                // A connection of a later generation perhaps leads to another server. The calls that wait here are
+                // refused unsent.
                 connection.open.close_outbox("another connection broke");
             }
             let mut calls = lock(outbox).take();
-            // A call that the server did not run is sent once more. But if its caller has left, an undo is sent or will be, and a copy that runs
-            // after the undo would leave a lock.
+            // A call that the server did not run is sent once more. But if its caller has left, an undo is sent or will
+            // be, and a copy that runs after the undo would leave a lock.
             calls.retain(|call| !call.0.answer.is_closed());
             let mut is_written = false;
             if !calls.is_empty() {
@@ -146,7 +149,8 @@ impl Server {
                 let left_over = lock(outbox).put_back(refused);
                 connection.open.answer_closed(left_over, "it broke");
             }
-            // Those that were answered go on first. Otherwise the first of them would be sent alone.
+            // Callers that were just answered run first, and enter their next calls. Otherwise the first of these calls
+            // would be sent alone.
             yield_now().await;
             let goes_on = {
                 let mut outbox = lock(outbox);
@@ -168,7 +172,8 @@ impl Server {
     ) -> Vec<Waiting> {
         let mut groups = grouped(calls, self.link.has_slots() || self.separates_slots());
         for group in groups.iter_mut().filter(|group| group.calls.len() > 1 && group.mode == Mode::Together) {
-            // The first time with the text, which loads the script. If the server did not know the hash, later calls would overtake these.
+            // The first batch of a script is sent with the text, which loads the script. If it were sent by a hash that
+            // the server does not know, later calls would overtake it.
             if connection.open.is_first_batch_of(group.calls[0].call().script) {
                 group.mode = Mode::TogetherAsText;
             }
@@ -176,7 +181,7 @@ impl Server {
         let is_sharded = self.link.is_sharded();
         let sent = self.send(self.limit(), connection, async |c| {
             let mut sending = pin!(wire::send_groups(c, &groups, is_sharded));
-            // The first poll hands the calls to the connection.
+            // The first poll hands the calls to the connection. After it, the outbox can send the next calls.
             let first = poll_fn(|context| Poll::Ready(sending.as_mut().poll(context))).await;
             *is_written = true;
             if lock(&connection.open.outbox).written() {
@@ -219,7 +224,7 @@ impl Server {
             refused.extend(calls.into_iter().map(sent_as));
         };
         let is_one = calls.len() == 1;
-        // Not those inside: an error of one call is none of the others.
+        // An error of the whole reply is extracted here. An error inside a list belongs to one call only.
         let reply =
             if is_one || matches!(reply, Value::ServerError(_)) { reply.extract_error() } else { Ok(reply) };
         let fault = match reply {
@@ -255,7 +260,7 @@ impl Server {
         if let Err(fault) = &result {
             self.handle(fault, connection);
         }
-        // Nobody awaits it any more, or its time is over.
+        // This fails if the caller has left or its time limit is over.
         let _ = call.0.answer.send(result);
     }
 }
@@ -264,7 +269,7 @@ impl Connection {
     /// Starts a task that sends what waits.
     pub(super) fn send_what_waits(&self) {
         let writing = Writing(Some(Arc::clone(&self.open)));
-        // Without the server, nobody sends: `writing` says so.
+        // If the server is gone, nobody can send. Then `writing` is dropped, which refuses the calls that wait.
         if let Some(server) = self.open.server.upgrade() {
             let runtime = server.runtime.clone();
             // Boxed, so that starting the task does not copy it twice.
@@ -274,7 +279,7 @@ impl Connection {
 }
 
 impl Open {
-    /// Whether several calls of this script were never sent together on this connection. From now on, they were.
+    /// Returns whether this is the first time that several calls of this script are sent together on this connection.
     fn is_first_batch_of(&self, script: &'static Script) -> bool {
         let mut known = lock(&self.loaded);
         let is_first = !known.iter().any(|other| std::ptr::eq(*other, script));
@@ -284,7 +289,7 @@ impl Open {
         is_first
     }
 
-    /// From now on, no call is sent on this connection. What waits was not sent.
+    /// Closes the outbox: no call is sent on this connection any more. The calls that wait fail unsent.
     pub(super) fn close_outbox(&self, cause: &'static str) {
         let left_over = lock(&self.outbox).close();
         self.answer_closed(left_over, cause);
@@ -313,9 +318,9 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// It waits no longer. Whether it was not sent.
+    /// Ends the wait. Returns whether the call was not sent.
     fn end(&mut self) -> bool {
-        // Dropped after the outbox is unlocked: that can wake its caller.
+        // `call` is dropped after the outbox is unlocked: dropping it can wake its caller.
         let call = self.ticket.take().and_then(|ticket| lock(&self.open.outbox).withdraw(ticket));
         call.is_some()
     }
@@ -327,7 +332,8 @@ impl Drop for Place<'_> {
     }
 }
 
-/// Somebody sends what waits. If that ends early, because the runtime of the client is gone, nobody sends it any more.
+/// A task sends the calls that wait. If the task ends early, because the runtime of the client is gone, dropping this
+/// value refuses the calls.
 struct Writing(Option<Arc<Open>>);
 
 impl Writing {
@@ -344,8 +350,8 @@ impl Drop for Writing {
     }
 }
 
-/// A call that its own future sends. It is in flight until the reply comes, also if nobody polls the future then: the connection wakes
-/// the future with the reply, and this hears of it.
+/// A call that its own future sends. It is in flight until the reply comes, even if nobody polls the future then: the
+/// connection wakes the future with the reply, and this waker notices.
 struct Turn(Arc<InFlight>);
 
 struct InFlight {
@@ -366,7 +372,7 @@ impl Turn {
         }))
     }
 
-    /// Runs a future, and hears when it is woken.
+    /// Runs a future. When the connection wakes it, the turn ends.
     async fn during<T>(&self, mut future: Pin<&mut impl Future<Output = T>>) -> T {
         let waker = Waker::from(Arc::clone(&self.0));
         poll_fn(|context| {
