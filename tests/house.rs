@@ -593,3 +593,29 @@ fn tests_that_need_a_real_server_exist() {
         );
     }
 }
+
+/// Ratios are copied by hand from the page that `scripts/bench` writes.
+#[test]
+fn ranges_of_the_page_of_performance_are_those_of_the_results() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
+    let (page, results) = (read("docs/performance.md"), read("benches/RESULTS.md"));
+    let is_range = |range: &&str| range.starts_with(|first: char| first.is_ascii_digit()) && range.contains("..");
+    let ranges: Vec<&str> =
+        page.split('[').filter_map(|part| Some(part.split_once(']')?.0)).filter(is_range).collect();
+    assert!(ranges.len() >= 10, "{ranges:?}");
+    for range in ranges {
+        assert!(results.contains(&format!("[{range}]")), "benches/RESULTS.md lacks [{range}]");
+    }
+}
+
+#[test]
+fn the_readme_tells_how_many_crates_a_program_gets() {
+    let tree = ["tree", "--offline", "--edges", "normal", "--prefix", "none", "--format", "{p}", "--no-dedupe"];
+    let output = Command::new(env!("CARGO")).args(tree).current_dir(root()).output().unwrap();
+    let crates: BTreeSet<&str> = str::from_utf8(&output.stdout).unwrap().lines().collect();
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let (before, _) = readme.split_once(" further crates").expect("a number");
+    let told: usize = before.rsplit(' ').next().unwrap().parse().unwrap();
+    let further = crates.len() - 3; // beside this one, tokio and redis-rs
+    assert!(further.abs_diff(told) <= 5, "{further} crates, and the README says {told}");
+}
