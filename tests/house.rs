@@ -599,7 +599,8 @@ fn tests_that_need_a_real_server_exist() {
 fn ranges_of_the_page_of_performance_are_those_of_the_results() {
     let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
     let (page, results) = (read("docs/performance.md"), read("benches/RESULTS.md"));
-    let is_range = |range: &&str| range.starts_with(|first: char| first.is_ascii_digit()) && range.contains("..");
+    let is_range =
+        |range: &&str| range.starts_with(|first: char| first.is_ascii_digit()) && range.contains("..");
     let ranges: Vec<&str> =
         page.split('[').filter_map(|part| Some(part.split_once(']')?.0)).filter(is_range).collect();
     assert!(ranges.len() >= 10, "{ranges:?}");
@@ -610,7 +611,8 @@ fn ranges_of_the_page_of_performance_are_those_of_the_results() {
 
 #[test]
 fn the_readme_tells_how_many_crates_a_program_gets() {
-    let tree = ["tree", "--offline", "--edges", "normal", "--prefix", "none", "--format", "{p}", "--no-dedupe"];
+    let tree =
+        ["tree", "--offline", "--edges", "normal", "--prefix", "none", "--format", "{p}", "--no-dedupe"];
     let output = Command::new(env!("CARGO")).args(tree).current_dir(root()).output().unwrap();
     let crates: BTreeSet<&str> = str::from_utf8(&output.stdout).unwrap().lines().collect();
     let readme = fs::read_to_string(root().join("README.md")).unwrap();

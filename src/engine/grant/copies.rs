@@ -160,8 +160,8 @@ impl Copies {
                 self.answered(connection, order, |before| before.max(leaves_trace.into()));
                 self.was_only_refused = was_only_refused;
             }
-            // In theory, the server ran the attempt before the connection ended, so the count includes the attempt. No
-            // copy of it can arrive later.
+            // The call counts as not sent. In theory, the server still ran it before the connection ended, so the count
+            // includes it. But no copy of it can arrive later, because that connection has ended.
             Answer::NotSent => {
                 self.settled = self.settled.max(want);
                 (self.settled_by, self.settled_at) = ((connection, 0), self.sent);

@@ -70,7 +70,7 @@ impl Grant {
             return; // an earlier reader opened the hold, or its count is uncertain
         }
         if linger.is_some() {
-            self.look(now); // schedules the confirmation
+            self.look(now); // the scheduler now knows when to confirm this hold
         }
         engine.read_grants.set(&keys.lock, self, now);
         // First add the grant, then look for a writer or a shutdown. One that came in between did not find this grant,

@@ -584,7 +584,6 @@ impl Model for World {
             if !client.is_connected {
                 add(Name("connects again", c, 0), &mut |w| w.clients[c].is_connected = true);
             }
-            // If no waiter takes the offer in time, the grant takes it back.
             let machine = &client.machine;
             if machine.has_offer() && machine.offered_at.plus(machine.rules.stalled) <= NOW {
                 add(Name("takes its offer back", c, 0), &mut |w| {

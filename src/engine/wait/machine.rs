@@ -871,7 +871,8 @@ mod tests {
             let _ = machine.attempts(front, at(now));
             machine.failed(front, (), second, false, at(now));
         }
-        // At 11 s, the last fault came 9 s after the waiters, and the next attempt is under way.
+        // The limit of each waiter is 10 s. At 11 s, the front's last fault came 9 s after the waiters, and its next attempt
+        // has begun.
         assert!(!gives_up(&machine, behind, 11));
         machine.failed(front, (), second, false, at(11));
         assert_eq!([front, behind, late].map(|one| gives_up(&machine, one, 12)), [false, true, false]);
