@@ -621,3 +621,32 @@ fn the_readme_tells_how_many_crates_a_program_gets() {
     let further = crates.len() - 3; // beside this one, tokio and redis-rs
     assert!(further.abs_diff(told) <= 5, "{further} crates, and the README says {told}");
 }
+
+/// Tables whose rows a program or the source gives: texts of errors and events, what was measured, and what was run.
+const GIVEN_TABLES: [(&str, &str); 5] = [
+    ("docs/deploy.md", "Tried"),
+    ("docs/errors.md", ""),
+    ("docs/observe.md", "Events"),
+    ("docs/performance.md", ""),
+    ("docs/runbook.md", "How long a failover takes"),
+];
+
+#[test]
+fn the_pages_for_users_have_at_most_20_000_words() {
+    let is_for_users = |page: &Path| {
+        page == Path::new("README.md") || (page.starts_with("docs") && page.components().count() == 2)
+    };
+    let mut count = 0;
+    for (page, text) in pages().into_iter().filter(|(page, _)| is_for_users(page)) {
+        let mut heading = "";
+        for line in text.lines() {
+            heading = line.strip_prefix('#').map_or(heading, |rest| rest.trim_start_matches('#').trim());
+            let is_given =
+                |(of, under): &(&str, &str)| page == Path::new(of) && (under.is_empty() || *under == heading);
+            if !(line.starts_with('|') && GIVEN_TABLES.iter().any(is_given)) {
+                count += line.split_whitespace().filter(|word| word.contains(char::is_alphanumeric)).count();
+            }
+        }
+    }
+    assert!((10_000..=20_000).contains(&count), "{count} words");
+}
