@@ -30,7 +30,7 @@ single!(ReadLock, &protocol::Read);
 
 /// The side of a [`ReadWriteLock`] that excludes all other owners.
 ///
-/// A writer waits until nobody reads. Meanwhile, more readers can be admitted.
+/// A writer waits until nobody reads. When it has waited for 20 ms, it stops new readers, see [`ReadWriteLock`].
 ///
 /// A field of a struct has the type `WriteLock<'static>`, and an argument of a function `&mut WriteLock<'_>`, see [`BaseLock`](crate::BaseLock#a-handle-is-an-owner).
 ///
