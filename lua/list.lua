@@ -34,8 +34,8 @@ end
 
 -- Returns whether a key can be a lock: 2 for a semaphore, 1 for a read-write lock, 0 for another lock, nil for other
 -- data. For 0, also returns the owner and the hold count. Two fields of a hash decide, so a hash of any size costs the
--- same. Any text can be a semaphore, so a semaphore must have permits in use. If the slot of a hash is still at another
--- server, the kind is unknown: 1.
+-- same. Any number can be a semaphore, so a semaphore must have permits in use. If the slot of a hash is still at
+-- another server, the kind is unknown: 1.
 local function kind(key, tag)
   if of_type == 'string' then
     return redis.pcall('exists', tag .. ':timeout') == 1 and 2 or nil

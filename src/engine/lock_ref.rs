@@ -243,7 +243,7 @@ impl LockRef {
         self.engine.store.run(connection, call).await
     }
 
-    /// Whether somebody waits for the lock. Also false if the server does not answer.
+    /// Whether somebody waits for the lock. Also false if the server does not tell.
     pub(crate) async fn has_waiters(&self) -> bool {
         let call = self.protocol.waiters(&self.keys);
         let reply = async { self.run(&self.connection().await?, &call).await }.await;

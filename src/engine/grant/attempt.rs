@@ -50,8 +50,8 @@ impl<'a> Attempt<'a> {
         Ok(Self { grants, want, lease, sync, connection, sent, orders, acknowledged: 0 })
     }
 
-    /// Records that the attempt is sent again, on this connection. No server ran the command that was sent before, and
-    /// none will.
+    /// Records that the attempt is sent again, on this connection. The command that was sent before acquired nothing,
+    /// and will not.
     fn again(&mut self, connection: &Connection) {
         self.connection = connection.clone();
         let (number, want) = (connection.number(), self.want);

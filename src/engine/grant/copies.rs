@@ -89,7 +89,7 @@ pub(crate) struct Copies {
     /// The last release that was answered.
     undone_by: Order,
     full: Full,
-    /// The server refused every attempt so far.
+    /// The server had nothing, and refused every attempt that was sent since then.
     was_only_refused: bool,
 }
 
@@ -136,8 +136,8 @@ impl Copies {
         order
     }
 
-    /// Records that the attempt is about to be sent again, perhaps on another connection. No server ran the command
-    /// `before`, and none will.
+    /// Records that the attempt is about to be sent again, perhaps on another connection. The command `before`
+    /// acquired nothing, and will not.
     pub(crate) fn attempts_again(&mut self, before: Order, connection: ConnectionNumber, want: u32) -> Order {
         self.open.retain(|open| open.order != before);
         self.attempts(connection, want)

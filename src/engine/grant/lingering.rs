@@ -120,7 +120,7 @@ impl<H: Deadline> Machine<H> {
         Some(Confirmation { linger: lingering.time, makes_gap, epoch })
     }
 
-    /// Records that the confirmation sent at `sent` found the hold. `is_wanted`: the server has waiters for the lock.
+    /// Records that the confirmation sent at `sent` found the hold. `is_wanted`: somebody perhaps waits.
     pub(crate) fn confirmed(
         &mut self,
         Confirmation { epoch, .. }: Confirmation,

@@ -433,7 +433,7 @@ impl<H: Deadline> Machine<H> {
         self.lease.longest = self.lease.longest.max(lease);
         if rules.is_shared && lease > rules.lease {
             // This owner asked for a lease longer than the usual one. Readers that come later do not join: they acquire
-            // a hold of their own with the usual lease.
+            // a hold of their own.
             self.joining = Joining::Closed;
         }
     }

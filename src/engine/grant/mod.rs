@@ -242,8 +242,8 @@ impl Grant {
         lock(&self.state).machine.lease.is_unsure = true;
     }
 
-    /// Removes a hold that was given back: from here on, its lease is not renewed. The caller sends the release, and
-    /// calls [`no_longer_attended`](Self::no_longer_attended) when it stops.
+    /// Removes a hold that was given back: from here on, the lease is not renewed for it. The caller sends the release,
+    /// and calls [`no_longer_attended`](Self::no_longer_attended) when it stops.
     pub(crate) fn give_back(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) {
         let hold = HoldOnMember { hold: Arc::clone(hold), member: 0 };
         self.event(now, |machine, _| machine.gives_back(&hold, true, now));

@@ -67,14 +67,14 @@ impl Grant {
     pub(crate) fn open_to_readers(self: &Arc<Self>, linger: Option<Duration>, now: Moment) {
         let LockRef { engine, keys, row, .. } = &*self.lock;
         if !lock(&self.state).machine.opens_to_readers(linger, now) {
-            return; // an earlier reader opened the hold, or its count is uncertain
+            return; // the hold was opened or closed before, or its count is uncertain
         }
         if linger.is_some() {
             self.look(now); // the scheduler now knows when to confirm this hold
         }
         engine.read_grants.set(&keys.lock, self, now);
-        // First add the grant, then look for a writer or a shutdown. One that came in between did not find this grant,
-        // and so did not end its lingering.
+        // First add the grant, then look for a writer or a shutdown. One that came before the grant was added did not
+        // find it, and so did not end its lingering.
         let is_wanted = || engine.is_closing() || engine.wait_queues.exclusive_queue_of(keys, *row).is_some();
         if linger.is_some() && is_wanted() {
             self.close_to_readers(now);

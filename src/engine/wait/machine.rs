@@ -432,7 +432,7 @@ impl<O, F: Clone> Machine<O, F> {
     /// Records that a waiter begins an attempt.
     pub(crate) fn attempts(&mut self, ticket: Ticket, now: Moment) -> Effects<O> {
         // A front that attempts could not take the offer, and a reader that attempts could not join the hold that is
-        // kept here. So that hold is dropped, which releases it. Offered permits stay: other waiters can take them.
+        // kept here. So the offer is dropped. Offered permits stay: other waiters can take them.
         let is_for_it = self.rules.discipline == Discipline::Readers
             || (self.is_front(ticket) && self.rules.discipline != Discipline::Permits);
         let dropped = if is_for_it { std::mem::take(&mut self.offered) } else { Offers::new() };
@@ -643,8 +643,8 @@ impl<O, F: Clone> Machine<O, F> {
         self.messages != Messages::NotSubscribed
     }
 
-    /// Records whether messages arrive from now on. If this has changed, a message was perhaps missed, so this wakes
-    /// the front.
+    /// Records whether messages arrive from now on. In both cases, a message was perhaps missed, so this wakes the
+    /// front.
     pub(crate) fn has_messages(&mut self, has_messages: bool, now: Moment) -> Effects<O> {
         match self.messages {
             // This queue has not subscribed, so the news is about a subscription of waiters that have left.

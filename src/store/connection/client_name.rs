@@ -56,7 +56,7 @@ impl ClientName {
         self.look_at(reply, server)
     }
 
-    /// Reports that the server refuses the name, once for the client. Fails only if the connection no longer works.
+    /// Reports that the server refuses the name, once for the client. Fails only if the server wants a login.
     fn look_at(&self, reply: Value, server: &str) -> RedisResult<()> {
         let Err(error) = reply.extract_error() else { return Ok(()) };
         let fault = wire::fault(error.clone());

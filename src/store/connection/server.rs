@@ -231,8 +231,8 @@ impl Server {
         let by_hash = async |c: &mut _| wire::evaluate_by_hash(c, call, with, is_sharded).await;
         let value = match self.send(limit(), connection, by_hash).await? {
             Some(value) => value,
-            // With a new time limit: the first command used up its limit, because the server waited for replicas
-            // although it did not know the script.
+            // With a new time limit: the first command perhaps used up most of its own, because the server waited for
+            // replicas although it did not know the script.
             None => {
                 let by_text = async |c: &mut _| wire::evaluate_by_text(c, call, with, is_sharded).await;
                 self.send(limit(), connection, by_text).await?
