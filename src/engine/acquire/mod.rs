@@ -111,8 +111,8 @@ pub(crate) async fn acquire(
             Next::Retry(fault) => tries.again(fault).await.map_err(|fault| call.error(fault))?,
             Next::MoveTo(member, reason) => {
                 let (_, waiter) = waiting.insert(call.join(member, take(&mut comes_first)));
-                // Tell the new queue how the round ended: its waiter has just attempted,
-                call.tell(member, waiter, &reason, &mut pauses); // so it need not attempt before it is woken
+                // Tell the new queue how the round ended: its waiter has just attempted, so it waits until it is woken.
+                call.tell(member, waiter, &reason, &mut pauses);
             }
             Next::Stay(reason) => {
                 let Some((member, waiter)) = &waiting else { continue };

@@ -485,7 +485,6 @@ impl<H: Deadline> Machine<H> {
 
     /// Begins a release, which is about to be sent. `None`: nothing is owed.
     pub(crate) fn releases(&mut self, now: Moment) -> Option<Releasing> {
-        // From here on nobody takes what stayed, also with an earlier `now`.
         // A stay that is over is forgotten before its hold is released. Otherwise a caller that read the clock earlier
         // would still take the hold.
         self.ends_stay(now);
@@ -582,8 +581,6 @@ impl<H: Deadline> Machine<H> {
         }
         self.asked = Asked::Nothing;
     }
-
-    // --- the lease -----------------------------------------------------------------------------------------------------
 
     /// The lease that the watchdog asks for: the longest that a hold wants, because a renewal never shortens a lease.
     fn renewed_lease(&self, rules: &Rules) -> Option<Duration> {

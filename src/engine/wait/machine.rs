@@ -573,14 +573,13 @@ impl<O, F: Clone> Machine<O, F> {
         Effects { wakes: Wakes::Front, dropped }
     }
 
-    /// A waiter leaves without the lock.
+    /// Removes a waiter that leaves without the lock.
     pub(crate) fn leaves(&mut self, ticket: Ticket) -> Effects<O> {
         // The front perhaps wanted more permits than were available, and the next waiter wants fewer. So the next
         // waiter asks at once.
         let wanted_more = self.rules.discipline == Discipline::Permits && self.is_front(ticket);
         if self.remove(ticket) == Some(State::Attempting) || wanted_more {
-            // The waiter leaves without an answer for the queue. So the next waiter gets back what this one used up:
-            // The wake-up that led to its attempt.
+            // This attempt used up a wake-up and ends without an answer, so the next waiter gets the wake-up.
             self.is_woken = true;
         }
         if self.is_empty() { self.ends() } else { Effects::wakes(Wakes::Front) }
@@ -871,8 +870,8 @@ mod tests {
             let _ = machine.attempts(front, at(now));
             machine.failed(front, (), second, false, at(now));
         }
-        // The limit of each waiter is 10 s. At 11 s, the front's last fault came 9 s after the waiters, and its next attempt
-        // has begun.
+        // Each waiter has 10 s. At 11 s, the front's last fault came 9 s after the waiters, and its next attempt has
+        // begun.
         assert!(!gives_up(&machine, behind, 11));
         machine.failed(front, (), second, false, at(11));
         assert_eq!([front, behind, late].map(|one| gives_up(&machine, one, 12)), [false, true, false]);
