@@ -53,9 +53,10 @@ pub(crate) enum Command {
     Show(Show),
     /// Shows why a lock is not free, and finds deadlocks
     ///
-    /// Deadlocks come first, then the longest chains, a hundred at most. A deadlock is reported only if a second look,
-    /// a second later, sees it again. It is not reported if one of its owners is not connected, because then a lease
-    /// ends soon. That one `lockkeeper run` is inside another is not known
+    /// With a name, deadlocks come first, then the longest chains, a hundred at most. Without one, the longest chains
+    /// come first. A deadlock is reported only if a second look, a second later, sees it again. It is not reported if
+    /// one of its owners is not connected, because then a lease ends soon. That one `lockkeeper run` is inside another
+    /// is not known
     Why(Why),
     /// Prints a line for each change of locks, until Ctrl-C
     ///
@@ -140,13 +141,13 @@ pub(crate) struct Run {
     pub(crate) wait: Option<Duration>,
     /// Holds the lock for this time, without renewals
     ///
-    /// The command is stopped before the lease ends. SIGTERM comes earlier by the
-    /// grace and by up to 350 ms: with 10s after 7.2 s. Without this, the lock is renewed while the command runs
+    /// The command is stopped before the lease ends. SIGTERM comes earlier by the grace, and by up to 250 ms and 1 % of
+    /// the lease: with 10s after 7.2 s. Without this, the lock is renewed while the command runs
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) lease: Option<Duration>,
     /// Stops the command before this time is over
     ///
-    /// SIGTERM comes earlier by the grace and by up to 350 ms: with 12s after 8.6 s
+    /// SIGTERM comes earlier by the grace, and by up to 250 ms and 1 % of the lease: with 12s after 8.6 s
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) max_hold: Option<Duration>,
     /// Keeps the lock at least for this time
@@ -172,7 +173,7 @@ pub(crate) struct Run {
     /// If the lock was busy, adds a line of JSON to this file when the wait has ended. Many processes can use one file.
     /// The fields: `lock`, `waited_at` (where in the source of lockkeeper), `from` and `to` (times in UTC), `outcome`
     /// (`granted`, `timed_out`, or `given_up` after a signal or an error) and `holders_seen` (who held the lock).
-    /// `holders_seen` is empty if the wait was shorter than the lease
+    /// `holders_seen` is empty if the wait was shorter than the lease. With `diagnosis = false`, nothing is added
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
     /// The name of the lock, which is its key in Redis
