@@ -36,7 +36,8 @@ struct Term {
 }
 
 impl Leadership {
-    /// Returns the number of this term. It is greater than those of all earlier terms, of whichever leader. Asks no server.
+    /// Returns the number of this term. It is greater than those of all earlier terms, of whichever leader.
+    /// [`FencedLock`](crate::FencedLock) says when a server that loses data breaks that. Asks no server.
     ///
     /// Send it with each write and each order of the leader, and refuse smaller numbers there: this stops a leader that was
     /// stopped for longer than its lease and does not know yet that its term is over.

@@ -359,7 +359,7 @@ impl LockGuard<FencingToken> {
     }
 
     /// Returns the number of this holder. It is greater than the numbers of all earlier holders; for a claim, of all earlier claims of its
-    /// group. Asks no server.
+    /// group. [`FencedLock`](crate::FencedLock) says when a server that loses data breaks that. Asks no server.
     ///
     /// ```no_run
     /// # async fn demo(mut lock: lockkeeper::FencedLock<'_>) -> lockkeeper::Result<()> {

@@ -20,7 +20,8 @@ use crate::protocol::PermitIds;
 /// that has a permit and acquires another one takes two, and can wait for itself if there is only one.
 ///
 /// A permit has a lease, as a lock has. The client renews it while the [guard](LockGuard) lives. The permits of a process that died come back
-/// when their leases end. A permit whose lease ended is *lost*, and its holder is told before another holder can get it.
+/// when their leases end. A permit whose lease ended is *lost*, and its holder is told before another holder can get it, unless the
+/// clock of a Java client is more than 500 ms ahead of the server's.
 ///
 /// The waiters of one client are served in the order in which they came, also those that want several permits at once. So a call for many
 /// permits is not starved by calls for one, and the calls behind it wait for it. Between clients there is no order.

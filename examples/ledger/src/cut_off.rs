@@ -1,7 +1,7 @@
 //! The third part: the holder of a lock is cut off from Redis while it works, once with `SET NX` and once with lockkeeper.
 //!
-//! Each lock has two workers. The first reaches Redis through a relay, which after a second forwards nothing more. The
-//! workers write what they do into one file, each line with one `write`. So the order of the lines is what happened.
+//! Each lock has two workers. The first reaches Redis through a relay, which after a second forwards nothing more. Both
+//! write what they do into one file, each line with one `write`. So the order of the lines is what happened.
 
 use std::env;
 use std::fs::{self, OpenOptions};
@@ -25,10 +25,15 @@ const LOCK: &str = "lock:example:cut-off";
 const SET_NX: &str = "SET NX";
 const LOCKKEEPER: &str = "lockkeeper";
 
+const BEGINS: &str = "begins";
+const WORKS: &str = "works";
+const DONE: &str = "is done";
+const STOPPED: &str = "is stopped, because its lock is lost";
+
 const CUT_AFTER: Duration = Duration::from_secs(1);
 
-/// The work of the first worker takes longer than a lease.
-const WORK: [Duration; 2] = [Duration::from_secs(4), Duration::from_secs(1)];
+/// For so long the second worker works. The first one works until then, if nobody stops it.
+const WORK: Duration = Duration::from_secs(1);
 
 /// After this time, the workers are stopped.
 const LONGEST: Duration = Duration::from_secs(15);
@@ -36,65 +41,78 @@ const LONGEST: Duration = Duration::from_secs(15);
 /// What the workers of one lock wrote: when, which worker, and what.
 pub(crate) struct Log(Vec<(u64, String, String)>);
 
+/// Lets both pairs of workers work at the same time.
 pub(crate) async fn perform(scratch: &Path) -> Result<[Log; 2]> {
-    let path = scratch.join("cut-off");
-    fs::write(&path, "")?;
+    let (set_nx, lockkeeper) = (scratch.join("cut-off-set-nx"), scratch.join("cut-off-lockkeeper"));
+    let both = async { tokio::try_join!(pair(SET_NX, &set_nx), pair(LOCKKEEPER, &lockkeeper)) };
+    let (set_nx, lockkeeper) =
+        timeout(LONGEST, both).await.map_err(|_| format!("the workers still ran after {LONGEST:?}"))??;
+    Ok([set_nx, lockkeeper])
+}
+
+async fn pair(lock: &str, log: &Path) -> Result<Log> {
+    fs::write(log, "")?;
     let (url, cut) = relay().await?;
-    let outcome = timeout(LONGEST, async {
-        let mut workers = Vec::new();
-        for lock in [SET_NX, LOCKKEEPER] {
-            workers.push(start(lock, "1", &url, &path)?);
+    let mut first = start(lock, "1", &url, log)?;
+    while !Log::read(log)?.has("1", BEGINS) {
+        if let Some(status) = first.try_wait()? {
+            return Err(format!("worker 1 with {lock} failed: {status}").into());
         }
-        while [SET_NX, LOCKKEEPER]
-            .iter()
-            .any(|lock| !Log::read(&path, lock).is_ok_and(|log| !log.0.is_empty()))
-        {
-            sleep(Duration::from_millis(10)).await;
+        sleep(Duration::from_millis(10)).await;
+    }
+    let mut second = start(lock, "2", &redis_url(), log)?;
+    sleep(CUT_AFTER).await;
+    record(log, "1", "is cut off from Redis")?;
+    cut.send_replace(true);
+    // `wait` would close them, and that ends a worker.
+    let _inputs = (first.stdin.take(), second.stdin.take());
+    for (number, worker) in [(1, &mut first), (2, &mut second)] {
+        let status = worker.wait().await?;
+        if !status.success() {
+            return Err(format!("worker {number} with {lock} failed: {status}").into());
         }
-        for lock in [SET_NX, LOCKKEEPER] {
-            workers.push(start(lock, "2", &redis_url(), &path)?);
-        }
-        sleep(CUT_AFTER).await;
-        record(&path, SET_NX, "1", "is cut off from Redis")?;
-        record(&path, LOCKKEEPER, "1", "is cut off from Redis")?;
-        cut.send_replace(true);
-        let inputs: Vec<_> = workers.iter_mut().map(|worker| worker.stdin.take()).collect(); // `wait` would close them
-        for worker in &mut workers {
-            let status = worker.wait().await?;
-            if !status.success() {
-                return Err(format!("a worker failed: {status}").into());
-            }
-        }
-        drop(inputs);
-        Ok([Log::read(&path, SET_NX)?, Log::read(&path, LOCKKEEPER)?])
-    });
-    outcome.await.map_err(|_| format!("the workers still ran after {LONGEST:?}"))?
+    }
+    Log::read(log)
 }
 
 impl Log {
-    fn read(path: &Path, lock: &str) -> Result<Self> {
+    fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path)?;
         let line = |line: &str| {
-            let [at, of, worker, what] = line.split('\t').collect::<Vec<_>>()[..] else { return None };
-            (of == lock).then_some((at.parse().ok()?, worker.to_owned(), what.to_owned()))
+            let [at, worker, what] = line.split('\t').collect::<Vec<_>>()[..] else { return None };
+            Some((at.parse().ok()?, worker.to_owned(), what.to_owned()))
         };
         Ok(Self(text.lines().filter_map(line).collect()))
     }
 
-    /// How many milliseconds the first worker worked after the second had begun. `None`: the second never began.
-    pub(crate) fn both_worked_ms(&self) -> Option<u64> {
-        let second = self.0.iter().position(|(_, worker, what)| worker == "2" && what == "begins")?;
-        let last = self.0[second..].iter().rfind(|(_, worker, what)| worker == "1" && what == "works");
-        Some(last.map_or(0, |(at, ..)| at.saturating_sub(self.0[second].0).max(1)))
+    fn has(&self, of: &str, event: &str) -> bool {
+        self.0.iter().any(|(_, worker, what)| worker == of && what == event)
+    }
+
+    /// Whether the first worker was stopped, and the second one worked.
+    pub(crate) fn was_handed_over(&self) -> bool {
+        self.has("1", STOPPED) && self.has("2", DONE)
+    }
+
+    /// For how many milliseconds both workers worked: from the beginning of the second one to the last work of both.
+    pub(crate) fn both_worked_ms(&self) -> u64 {
+        let second = self.0.iter().position(|(_, worker, what)| worker == "2" && what == BEGINS);
+        let rest = &self.0[second.unwrap_or(self.0.len())..];
+        let last =
+            |of| rest.iter().rfind(|(_, worker, what)| worker == of && what == WORKS).map(|(at, ..)| *at);
+        let (Some((begun, ..)), Some(first), Some(second)) = (rest.first(), last("1"), last("2")) else {
+            return 0;
+        };
+        first.min(second).saturating_sub(*begun).max(1)
     }
 
     pub(crate) fn show(&self) {
-        let both_work = self.both_worked_ms() > Some(0);
+        let both_work = self.both_worked_ms() > 0;
         let start = self.0.first().map_or(0, |(at, ..)| *at);
-        for (at, worker, what) in self.0.iter().filter(|(.., what)| what != "works") {
+        for (at, worker, what) in self.0.iter().filter(|(.., what)| what != WORKS) {
             let seconds = Duration::from_millis(at.saturating_sub(start)).as_secs_f64();
             let line = format!("{seconds:>7.2} s  worker {worker} {what}");
-            if both_work && worker == "2" && what == "begins" {
+            if both_work && worker == "2" && what == BEGINS {
                 println!("{}", ink(Ink::Red, &format!("{line}, while worker 1 still works")));
             } else {
                 println!("{line}");
@@ -103,9 +121,9 @@ impl Log {
     }
 }
 
-fn record(path: &Path, lock: &str, worker: &str, what: &str) -> Result<()> {
+fn record(path: &Path, worker: &str, what: &str) -> Result<()> {
     let at = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
-    let line = format!("{at}\t{lock}\t{worker}\t{what}\n");
+    let line = format!("{at}\t{worker}\t{what}\n");
     Ok(OpenOptions::new().append(true).open(path)?.write_all(line.as_bytes())?)
 }
 
@@ -119,19 +137,20 @@ fn start(lock: &str, worker: &str, url: &str, log: &Path) -> Result<Child> {
 /// A worker: acquires the lock and works. The arguments are `SET NX|lockkeeper 1|2 LOG`.
 pub(crate) async fn worker(args: &[String]) -> Result<()> {
     let [lock, worker, log] = args else { return Err("only the parent can start a worker".into()) };
+    let log = Path::new(log);
     let work = async {
-        let end = Instant::now() + if worker == "1" { WORK[0] } else { WORK[1] };
-        record(log.as_ref(), lock, worker, "begins")?;
-        while Instant::now() < end {
-            record(log.as_ref(), lock, worker, "works")?;
+        record(log, worker, BEGINS)?;
+        let end = Instant::now() + WORK;
+        while if worker == "1" { !Log::read(log)?.has("2", DONE) } else { Instant::now() < end } {
+            record(log, worker, WORKS)?;
             sleep(Duration::from_millis(10)).await;
         }
-        record(log.as_ref(), lock, worker, "is done")
+        record(log, worker, DONE)
     };
     if lock == SET_NX {
         with_set_nx(work).await
     } else if with_lockkeeper(work).await?.is_err() {
-        record(log.as_ref(), lock, worker, "is stopped, because its lock is lost")
+        record(log, worker, STOPPED)
     } else {
         Ok(())
     }

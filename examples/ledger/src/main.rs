@@ -3,10 +3,11 @@
 //! Worker processes take jobs from one input file, and write the results to one ledger. First they do so without a lock.
 //! Observe torn and doubled lines. Then the same workers use the lock, and one of them is killed while it holds the lock,
 //! with half a line written. Observe that the others wait for the rest of its lease, and then continue. Observe that the
-//! ledger has each job once, whole and in order. At last, a holder is cut off
-//! from Redis, once with a plain `SET NX` and once with lockkeeper. Observe that lockkeeper stops its work before the next
-//! worker begins. The program succeeds only if the first ledger is spoiled, the second one is right, and the two workers
-//! of lockkeeper never worked at the same time.
+//! ledger has each job once, whole and in order. At last, a holder is cut off from Redis, once with a plain `SET NX` and once
+//! with lockkeeper. Observe that lockkeeper stops its work before the next worker begins.
+//!
+//! The program succeeds only if the first ledger is spoiled, the second one is right, and two workers worked at the same time
+//! with `SET NX` but not with lockkeeper.
 //!
 //! ```text
 //! scripts/demo                                 # starts its own server
