@@ -22,6 +22,7 @@ use crate::screen::{Ink, ink};
 use crate::{LEASE, Result, redis_url};
 
 const LOCK: &str = "lock:example:cut-off";
+const SET_NX_LOCK: &str = "lock:example:cut-off:set-nx";
 const SET_NX: &str = "SET NX";
 const LOCKKEEPER: &str = "lockkeeper";
 
@@ -45,8 +46,11 @@ pub(crate) struct Log(Vec<(u64, String, String)>);
 pub(crate) async fn perform(scratch: &Path) -> Result<[Log; 2]> {
     let (set_nx, lockkeeper) = (scratch.join("cut-off-set-nx"), scratch.join("cut-off-lockkeeper"));
     let both = async { tokio::try_join!(pair(SET_NX, &set_nx), pair(LOCKKEEPER, &lockkeeper)) };
-    let (set_nx, lockkeeper) =
-        timeout(LONGEST, both).await.map_err(|_| format!("the workers still ran after {LONGEST:?}"))??;
+    let outcome = timeout(LONGEST, both).await;
+    // A worker that was stopped or is cut off releases nothing.
+    let mut redis = redis::Client::open(redis_url())?.get_multiplexed_async_connection().await?;
+    redis::cmd("DEL").arg(&[LOCK, SET_NX_LOCK]).exec_async(&mut redis).await?;
+    let (set_nx, lockkeeper) = outcome.map_err(|_| format!("the workers still ran after {LONGEST:?}"))??;
     Ok([set_nx, lockkeeper])
 }
 
@@ -160,7 +164,7 @@ pub(crate) async fn worker(args: &[String]) -> Result<()> {
 async fn with_set_nx(work: impl Future<Output = Result<()>>) -> Result<()> {
     let mut redis = redis::Client::open(redis_url())?.get_multiplexed_async_connection().await?;
     let mut set = redis::cmd("SET");
-    set.arg(&[&format!("{LOCK}:set-nx"), "worker", "NX", "PX"]).arg(LEASE.as_millis());
+    set.arg(&[SET_NX_LOCK, "worker", "NX", "PX"]).arg(LEASE.as_millis());
     while set.query_async::<Option<String>>(&mut redis).await?.is_none() {
         sleep(Duration::from_millis(20)).await;
     }
@@ -168,7 +172,8 @@ async fn with_set_nx(work: impl Future<Output = Result<()>>) -> Result<()> {
 }
 
 async fn with_lockkeeper(work: impl Future<Output = Result<()>>) -> Result<Result<(), Error>> {
-    let config = LockConfig::builder().watchdog_lease(LEASE).build()?;
+    // A process that is cut off cannot remove the record of what it holds, so it makes none.
+    let config = LockConfig::builder().watchdog_lease(LEASE).diagnosis(false).build()?;
     let locks = LockClient::connect_with(redis_url(), config).await?;
     match locks.rlock(LOCK).run(work).await {
         Ok(outcome) => outcome.map(Ok),
