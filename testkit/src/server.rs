@@ -253,8 +253,8 @@ impl Server {
         self.process.as_ref().expect("a running server").id()
     }
 
-    /// Opens a connection. Its commands have no time limit: the machine may stop this program and let it continue, and that
-    /// interrupts a call which has a time limit (signal(7)). So opening is repeated if it was interrupted.
+    /// Opens a connection. If the machine stops this program and lets it continue, a call with a time limit is interrupted
+    /// (signal(7)). So commands have no limit, and opening, which has one, is repeated.
     pub fn connect(&self) -> Result<Connection, RedisError> {
         connect(self.port())
     }
