@@ -3,20 +3,23 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use futures_util::FutureExt;
 use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use lockkeeper::{Error, LockClient, LockConfigBuilder, LockGuard, Result};
-use tokio::task::yield_now;
 use tokio::time::{Instant, timeout};
 
 use crate::support::{
     Faults, MS, Proxy, SECOND, Scene, calls_of, connect, eventually, lua, patient, poll_until, soon, timed,
 };
 
-/// So many calls of one connection are sent alone before others wait.
-const ALONE: usize = 8;
+/// So many calls of an idle connection are sent alone. The others go out together.
+const ALONE: usize = 1;
 
-/// So many calls one command can have.
+/// The sender of a connection has at most so many writes in flight.
+const WRITES: usize = 8;
+
+/// The most calls in one command, and in one write.
 const MOST: usize = 64;
 
 fn on_one_connection() -> LockConfigBuilder {
@@ -36,9 +39,14 @@ async fn warm(locks: &LockClient) {
     let guards = lock_all(locks, &names(ALONE + 2)).await;
     let released = soon(join_all(guards.into_iter().map(|guard| guard.unwrap().unlock()))).await;
     assert!(released.iter().all(Result::is_ok), "{released:?}");
-    // The task that sent them ends.
-    for _ in 0..10 {
-        yield_now().await;
+}
+
+/// Fills a connection whose replies do not come: each of these calls is in a write of its own, and further calls wait.
+async fn fill<F: Future + Unpin>(calls: &mut [F], acquires: &[AtomicUsize; 2]) {
+    assert_eq!(calls.len(), ALONE + WRITES);
+    for call in calls {
+        let sent = read(acquires)[0];
+        poll_until(call, || read(acquires)[0] > sent).await;
     }
 }
 
@@ -76,9 +84,7 @@ async fn calls_of_many_tasks_go_out_together() {
     let releases = counted(&proxy, "rlock/release.lua");
     let released = soon(join_all(guards.into_iter().map(|guard| guard.unwrap().unlock()))).await;
     assert!(released.iter().all(Result::is_ok), "{released:?}");
-    let [calls, commands] = read(&releases);
-    // The task that sent the last acquires has perhaps not ended. Then one more waits.
-    assert!(calls == ALONE + MOST + 5 && commands <= ALONE + 2, "{calls} calls in {commands} commands");
+    assert_eq!(read(&releases), [ALONE + MOST + 5, ALONE + 2]);
     assert_eq!(scene.server.keys(), [""; 0]);
     drop((locks, proxy));
     scene.end().await;
@@ -141,17 +147,17 @@ async fn an_unknown_script_is_sent_once_for_all() {
         }
         eventually("they are released", || scene.server.keys(), Vec::is_empty).await;
     }
-    assert!(scene.server.calls("eval") <= 3 * (2 * ALONE as u64 + 4), "{}", scene.server.calls("eval"));
+    assert!(scene.server.calls("eval") <= 3 * 4, "{}", scene.server.calls("eval"));
     drop(locks);
     scene.end().await;
 }
 
-/// Those that are sent alone are polled once, and never again.
+/// The first one sends itself, and is polled once and never again.
 #[tokio::test]
 async fn a_call_that_nobody_polls_keeps_no_other_from_ending() {
     let scene = Scene::start();
     let locks = scene.client_with(on_one_connection()).await;
-    let mut first: Vec<_> = names(ALONE).iter().map(|name| locks.rlock(format!("unpolled {name}"))).collect();
+    let mut first: Vec<_> = names(20).iter().map(|name| locks.rlock(format!("unpolled {name}"))).collect();
     let mut unpolled: Vec<_> = first.iter_mut().map(|lock| Box::pin(lock.lock())).collect();
     for call in &mut unpolled {
         assert!(call.as_mut().now_or_never().is_none());
@@ -179,12 +185,12 @@ async fn a_call_that_was_dropped_while_it_waited_is_not_sent() {
     let proxy = scene.proxy().await;
     let locks = connect(proxy.url(), on_one_connection().command_timeout(10 * SECOND)).await;
     warm(&locks).await;
+    let acquires = counted(&proxy, "rlock/acquire.lua");
     proxy.set(Faults::replies_held());
-    let mut first: Vec<_> = names(ALONE).iter().map(|name| locks.rlock(format!("first {name}"))).collect();
+    let names = names(ALONE + WRITES);
+    let mut first: Vec<_> = names.iter().map(|name| locks.rlock(format!("first {name}"))).collect();
     let mut sent: Vec<_> = first.iter_mut().map(|lock| Box::pin(lock.lock())).collect();
-    for call in &mut sent {
-        assert!(call.as_mut().now_or_never().is_none());
-    }
+    fill(&mut sent, &acquires).await;
     let mut late = locks.rlock("late");
     let (dropped, took) = timed(timeout(300 * MS, late.lock())).await;
     assert!(dropped.is_err() && took < SECOND, "{took:?}");
@@ -201,6 +207,60 @@ async fn a_call_that_was_dropped_while_it_waited_is_not_sent() {
     scene.end().await;
 }
 
+/// Many calls of one moment. A slow server answers the first ones while the last ones wait.
+#[tokio::test]
+async fn a_burst_is_answered_as_the_server_answers() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = connect(proxy.url(), on_one_connection()).await;
+    warm(&locks).await;
+    // The reply to the third command does not come, so no later one comes either.
+    proxy.swallow(2, false, calls_of("rlock/acquire.lua"));
+    let mut all: Vec<_> = names(1_000).iter().map(|name| locks.rlock(name.as_str())).collect();
+    let mut calls: FuturesUnordered<_> = all.iter_mut().map(|lock| Box::pin(lock.lock())).collect();
+    let mut guards = Vec::new();
+    while guards.len() < ALONE + MOST {
+        guards.push(soon(calls.next()).await.unwrap().unwrap());
+    }
+    assert_eq!(proxy.swallowed(), 1);
+    proxy.cut();
+    while let Some(guard) = soon(calls.next()).await {
+        guards.push(guard.unwrap());
+    }
+    drop((calls, guards));
+    drop(all);
+    soon(locks.shutdown()).await.unwrap();
+    assert_eq!(scene.server.keys(), [""; 0]);
+    drop((locks, proxy));
+    scene.end().await;
+}
+
+/// The server still has to answer them, so the connection takes no further calls for them.
+#[tokio::test]
+async fn calls_that_were_given_up_are_in_flight_until_they_are_answered() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = connect(proxy.url(), on_one_connection().command_timeout(10 * SECOND)).await;
+    warm(&locks).await;
+    let acquires = counted(&proxy, "rlock/acquire.lua");
+    proxy.set(Faults::replies_held());
+    let names = names(ALONE + WRITES);
+    let mut first: Vec<_> = names.iter().map(|name| locks.rlock(format!("first {name}"))).collect();
+    let mut given_up: Vec<_> = first.iter_mut().map(|lock| Box::pin(lock.lock())).collect();
+    fill(&mut given_up, &acquires).await;
+    drop(given_up);
+    for name in ["late", "later"] {
+        assert!(timeout(200 * MS, locks.rlock(name).lock()).await.is_err());
+    }
+    assert_eq!(read(&acquires)[0], ALONE + WRITES);
+    proxy.set(Faults::default());
+    drop(first);
+    soon(locks.shutdown()).await.unwrap();
+    assert_eq!((read(&acquires)[0], scene.server.keys()), (ALONE + WRITES, vec![]));
+    drop((locks, proxy));
+    scene.end().await;
+}
+
 /// Nobody polls those that were sent, so only those that wait notice.
 #[tokio::test]
 async fn a_connection_that_becomes_silent_is_replaced_by_those_who_wait() {
@@ -208,12 +268,12 @@ async fn a_connection_that_becomes_silent_is_replaced_by_those_who_wait() {
     let proxy = scene.proxy().await;
     let locks = connect(proxy.url(), on_one_connection().command_timeout(SECOND)).await;
     warm(&locks).await;
+    let acquires = counted(&proxy, "rlock/acquire.lua");
     proxy.set_existing(Faults::replies_held());
-    let mut first: Vec<_> = names(ALONE).iter().map(|name| locks.rlock(format!("first {name}"))).collect();
+    let names = names(ALONE + WRITES);
+    let mut first: Vec<_> = names.iter().map(|name| locks.rlock(format!("first {name}"))).collect();
     let mut unpolled: Vec<_> = first.iter_mut().map(|lock| Box::pin(lock.lock())).collect();
-    for call in &mut unpolled {
-        assert!(call.as_mut().now_or_never().is_none());
-    }
+    fill(&mut unpolled, &acquires).await;
     let (guard, took) = timed(locks.rlock("third").lock()).await;
     assert!(took < 8 * SECOND, "{took:?}");
     guard.unwrap().unlock().await.unwrap();
@@ -234,10 +294,13 @@ async fn what_waits_for_a_connection_that_breaks_goes_on_over_another() {
     warm(&locks).await;
     let acquires = counted(&proxy, "rlock/acquire.lua");
     proxy.set(Faults::replies_held());
-    let mut all: Vec<_> = names(ALONE + 20).iter().map(|name| locks.rlock(name.as_str())).collect();
-    let mut calls = join_all(all.iter_mut().map(|lock| Box::pin(lock.lock())));
-    poll_until(&mut calls, || read(&acquires)[0] >= ALONE).await;
-    assert_eq!(read(&acquires)[0], ALONE, "the others wait");
+    let names = names(ALONE + WRITES + 20);
+    let mut all: Vec<_> = names.iter().map(|name| locks.rlock(name.as_str())).collect();
+    let mut calls: Vec<_> = all.iter_mut().map(|lock| Box::pin(lock.lock())).collect();
+    fill(&mut calls[..ALONE + WRITES], &acquires).await;
+    let mut calls = join_all(calls);
+    assert!((&mut calls).now_or_never().is_none());
+    assert_eq!(read(&acquires)[0], ALONE + WRITES, "the others wait");
     let start = Instant::now();
     proxy.set(Faults::default());
     proxy.cut();

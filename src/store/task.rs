@@ -16,6 +16,11 @@ impl Task {
     pub(super) fn spawn_on(runtime: &Handle, work: impl Future<Output = ()> + Send + 'static) -> Self {
         Self(task::spawn_on(runtime, work).abort_handle())
     }
+
+    /// Ends the task before its owner ends.
+    pub(super) fn end(&self) {
+        self.0.abort();
+    }
 }
 
 impl Drop for Task {

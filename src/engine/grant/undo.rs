@@ -113,12 +113,16 @@ impl Grant {
     pub(super) fn undo(self: &Arc<Self>, stir: Arc<Notify>) {
         let engine = &self.lock.engine;
         let (grant, progress) = (Arc::clone(self), Progress::new(self, stir));
-        if !engine.background.release(self.lock.server(), move |turn| grant.undo_job(progress, Some(turn))) {
+        let start = move |turn| grant.undo_job(progress, Some(turn));
+        if !engine.background.release(self.lock.server(), start)
+            && let Some(unreported) = engine.failed_releases.ask()
+        {
             let LockId { name, key, server, .. } = self.lock.id();
             tracing::error!(
                 lock = name,
                 key,
                 server,
+                unreported,
                 "a lock was not released, its lease has to run out: the client's runtime is gone"
             );
         }

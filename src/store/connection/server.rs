@@ -11,7 +11,7 @@ use std::error::Error;
 use std::future::{poll_fn, ready};
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::Poll;
 use std::time::Duration;
@@ -35,11 +35,11 @@ use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::sync::{MutexGuard, Watched, lock};
 use crate::base::task;
 use crate::base::timer::{Instant, timeout, timeout_at};
-use crate::protocol::{Call, Reply, Script};
+use crate::protocol::{Call, Reply};
 use crate::store::task::Task;
 use crate::telemetry::report::Limit;
 use crate::telemetry::{Commands, ConnectionUse, Reconnects};
-use sending::Waiting;
+use sending::{Sender, Waiting};
 
 pub(crate) use connection::Connection;
 
@@ -92,13 +92,12 @@ struct Open {
     number: u64,
     generation: u64,
     connection: Multiplexed,
-    /// A command timed out, and a probe asks whether the connection still works.
-    is_probed: AtomicBool,
+    /// The calls that wait. It is held while a probe asks whether the connection still works.
+    outbox: Arc<Outbox<Waiting>>,
     /// Wakes the callers that wait for the end of the probe.
     probed: Notify,
-    outbox: Mutex<Outbox<Waiting>>,
-    /// The scripts of which several calls were sent together.
-    loaded: Mutex<Vec<&'static Script>>,
+    /// Sends the calls that wait.
+    sender: Task,
 }
 
 impl Server {
@@ -161,7 +160,9 @@ impl Server {
         for state in &self.connections {
             let before = std::mem::replace(&mut *lock(state), State::Closed(None));
             if let State::Open(open) = before {
-                open.close_outbox(LEFT);
+                open.outbox.close(LEFT);
+                // The callers of the commands in flight learn it at once.
+                open.sender.end();
             }
         }
     }
@@ -264,7 +265,7 @@ impl Server {
     /// The connection, if there is one that is not being probed.
     pub(crate) fn opened(&self, index: ConnectionIndex) -> Option<Connection> {
         let open = match &*self.state(index) {
-            State::Open(open) if !open.is_probed.load(Ordering::Acquire) => Arc::clone(open),
+            State::Open(open) if !open.outbox.is_held() => Arc::clone(open),
             _ => return None,
         };
         Some(Connection { open, index, is_asking: false })
@@ -329,7 +330,7 @@ impl Server {
         let mut probed = pin!(open.probed.notified());
         // Enlist first, then look: the end of a probe in between is not missed.
         probed.as_mut().enable();
-        if open.is_probed.load(Ordering::Acquire) {
+        if open.outbox.is_held() {
             probed.await;
         }
     }
@@ -348,8 +349,10 @@ impl Server {
             server.close_earlier();
             result
         });
-        let server = Arc::clone(self);
-        task.map(move |result| result.unwrap_or_else(|error| Err(server.unreachable(error)))).boxed().shared()
+        let address = Arc::clone(&self.address);
+        // Only the end of the runtime ends the task early.
+        let gone = move |gone| Err(Fault::new(FaultKind::RuntimeGone, Sent::No, gone).at(&address));
+        task.map(|result| result.unwrap_or_else(gone)).boxed().shared()
     }
 
     async fn open(self: &Arc<Self>) -> Result<Arc<Open>, Fault> {
@@ -363,10 +366,12 @@ impl Server {
         let generation = self.link.reaches(generation, run);
         let number = self.link.count_connection();
         tracing::debug!(server = %self.address, connection = number, "connected");
-        let (server, is_probed) = (Arc::downgrade(self), AtomicBool::new(false));
-        let (probed, outbox, loaded) =
-            (Notify::new(), Mutex::new(Outbox::new(self.link.has_slots())), Mutex::default());
-        Ok(Arc::new(Open { server, number, generation, connection, is_probed, probed, outbox, loaded }))
+        let (outbox, entered) = Outbox::new();
+        let outbox = Arc::new(outbox);
+        let sender = Sender::new(self, MultiplexedConnection::clone(&connection), &outbox, entered);
+        let sender = Task::spawn_on(&self.runtime, sender.run());
+        let server = Arc::downgrade(self);
+        Ok(Arc::new(Open { server, number, generation, connection, outbox, probed: Notify::new(), sender }))
     }
 
     /// Makes a connection. If the name can lead to another server, also asks which one this is.
@@ -431,10 +436,9 @@ impl Server {
 
     /// Finds out in the background whether a connection is silent or the server is slow.
     fn probe(self: &Arc<Self>, connection: &Connection) {
-        if connection.open.is_probed.swap(true, Ordering::AcqRel) {
+        if connection.open.outbox.hold() {
             return;
         }
-        lock(&connection.open.outbox).hold();
         let (server, connection) = (Arc::clone(self), connection.clone());
         task::spawn_on(&self.runtime, async move {
             let mut multiplexed = connection.open.connection.clone();
@@ -443,14 +447,8 @@ impl Server {
                 Ok(Err(_)) => server.discard(&connection, "it broke"),
                 Err(_) => server.discard(&connection, "it is silent"),
             }
-            // `go_on` comes before `is_probed` is cleared. From then on the next probe can begin, and it holds the
-            // calls again.
-            let goes_on = lock(&connection.open.outbox).go_on();
-            connection.open.is_probed.store(false, Ordering::Release);
+            connection.open.outbox.go_on();
             connection.open.probed.notify_waiters();
-            if goes_on {
-                connection.send_what_waits();
-            }
         });
     }
 
@@ -459,7 +457,7 @@ impl Server {
         let is_it = matches!(&*state, State::Open(open) if open.number == connection.number());
         let replaced = is_it.then(|| std::mem::replace(&mut *state, State::Closed(None)));
         drop(state);
-        connection.open.close_outbox(reason);
+        connection.open.outbox.close(reason);
         if replaced.is_some() {
             self.reconnects.count();
             if let Some(unreported) = self.replaced.ask() {

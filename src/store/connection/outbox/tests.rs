@@ -1,159 +1,51 @@
-use std::collections::{BTreeSet, VecDeque};
-
 use super::*;
 use crate::base::config::LockConfig;
 use crate::protocol::{
     Arg, Call, HolderRef, LockKeys, PermitIds, Protocol, Reentrant, Semaphore, record_list,
 };
 
-fn enter(outbox: &mut Outbox<u32>, call: u32) -> Entered {
-    outbox.enter(|| call)
-}
-
-/// Returns an outbox with so many writes in flight that further calls wait.
-fn busy() -> Outbox<u32> {
-    let mut outbox = Outbox::new(false);
-    for _ in 0..IN_FLIGHT {
-        assert_eq!(enter(&mut outbox, 0), Entered::Now);
-    }
-    outbox
+#[test]
+fn a_call_sends_itself_only_while_nothing_is_in_flight() {
+    let (outbox, mut entered) = Outbox::new();
+    assert_eq!(outbox.enter(|| 1), Entered::Now);
+    assert_eq!([2, 3].map(|call| outbox.enter(|| call)), [Entered::Waits, Entered::Waits]);
+    outbox.alone_answered();
+    assert_eq!(outbox.enter(|| 4), Entered::Waits, "it would overtake those that wait");
+    assert_eq!([2, 3, 4].map(|_| entered.try_recv().ok()), [2, 3, 4].map(Some));
+    outbox.answered(2);
+    outbox.left(1);
+    assert_eq!(outbox.enter(|| 5), Entered::Now);
 }
 
 #[test]
-fn calls_wait_while_writes_are_in_flight_and_go_out_together() {
-    let mut outbox = busy();
-    for call in [1, 2, 3] {
-        assert!(matches!(enter(&mut outbox, call), Entered::Waits(_)));
-    }
-    assert!(outbox.answered(), "the reply makes room for what waits");
-    assert_eq!(outbox.take(), [1, 2, 3]);
-    assert!(!outbox.written(), "nothing waits");
-    assert!(!outbox.answered());
-    assert_eq!(enter(&mut outbox, 4), Entered::Now);
-}
-
-#[test]
-fn where_keys_have_slots_no_call_waits_for_others() {
-    let mut outbox = Outbox::new(true);
-    assert!((0..1_000).all(|call| enter(&mut outbox, call) == Entered::Now));
-}
-
-#[test]
-fn no_call_overtakes_those_that_are_being_written() {
-    let mut outbox = busy();
-    enter(&mut outbox, 1);
-    assert!(outbox.answered());
-    assert_eq!(outbox.take(), [1]);
-    for _ in 1..IN_FLIGHT {
-        assert!(!outbox.answered(), "all other writes are answered, and one is not written yet");
-    }
-    assert!(matches!(enter(&mut outbox, 2), Entered::Waits(_)), "the first one is not written yet");
-    assert!(outbox.written(), "now the second one can follow");
-    assert_eq!(outbox.take(), [2]);
-}
-
-#[test]
-fn what_the_server_did_not_run_goes_before_what_waits() {
-    let mut outbox = busy();
-    enter(&mut outbox, 3);
-    assert!(outbox.put_back(vec![1, 2]).is_empty());
-    assert_eq!(outbox.take(), [1, 2, 3]);
-    assert!(outbox.close().is_empty());
-    assert_eq!(outbox.put_back(vec![4]), [4], "the connection is no longer used");
-}
-
-#[test]
-fn a_call_is_withdrawn_only_while_it_waits() {
-    let mut outbox = busy();
-    let [Entered::Waits(first), Entered::Waits(second)] = [1, 2].map(|call| enter(&mut outbox, call)) else {
-        panic!("they wait")
-    };
-    assert_eq!(outbox.withdraw(first), Some(1));
-    assert_eq!(outbox.withdraw(first), None, "once");
-    assert_eq!(outbox.take(), [2]);
-    assert_eq!(outbox.withdraw(second), None, "perhaps it is sent already");
+fn a_call_whose_future_gave_up_is_in_flight_until_a_later_reply() {
+    let (outbox, _entered) = Outbox::new();
+    assert_eq!(outbox.enter(|| 1), Entered::Now);
+    assert_eq!(outbox.enter(|| 2), Entered::Waits, "nobody knows whether the first one was answered");
+    outbox.left(1);
+    assert_eq!(outbox.enter(|| 3), Entered::Waits);
+    outbox.answered(1);
+    assert_eq!(outbox.enter(|| 4), Entered::Now);
 }
 
 #[test]
 fn nothing_is_sent_on_a_connection_that_perhaps_does_not_work() {
-    let mut outbox = Outbox::new(false);
-    outbox.hold();
-    assert!(matches!(enter(&mut outbox, 1), Entered::Waits(_)));
-    assert!(!outbox.answered());
-    assert!(outbox.go_on(), "it works");
-    assert_eq!(outbox.take(), [1]);
-
-    let mut outbox = busy();
-    outbox.hold();
-    enter(&mut outbox, 1);
-    assert_eq!(outbox.close(), [1], "not sent");
-    assert!(!outbox.go_on() && !outbox.answered());
-    assert_eq!(enter(&mut outbox, 2), Entered::Closed);
+    let (outbox, _entered) = Outbox::new();
+    assert!(!outbox.hold() && outbox.hold(), "one probe at a time");
+    assert_eq!(outbox.enter(|| 1), Entered::Waits);
+    outbox.go_on();
+    outbox.left(1);
+    assert_eq!(outbox.enter(|| 2), Entered::Now);
+    outbox.close("it is silent");
+    assert_eq!(outbox.enter(|| 3), Entered::Closed);
+    assert_eq!(outbox.closed(), Some("it is silent"));
 }
 
-/// Everything that can happen, up to three calls that wait: somebody sends what waits, and only one at a time.
 #[test]
-fn what_waits_is_always_sent_by_somebody() {
-    type State = (usize, bool, bool, bool, usize);
-    let state_of = |outbox: &Outbox<u32>| -> State {
-        (outbox.in_flight, outbox.is_writing, outbox.is_held, outbox.is_closed, outbox.waiting.len())
-    };
-    const MOST: usize = 2;
-    let outbox_in = |(in_flight, is_writing, is_held, is_closed, waiting): State| Outbox {
-        most: MOST,
-        in_flight,
-        is_writing,
-        is_held,
-        is_closed,
-        waiting: (0..waiting).map(|_| Waiting { ticket: Ticket(1), call: 0 }).collect(),
-        last: Ticket(1),
-    };
-    let mut seen = BTreeSet::new();
-    let mut open = VecDeque::from([state_of(&Outbox::new(false))]);
-    while let Some(state) = open.pop_front() {
-        if !seen.insert(state) {
-            continue;
-        }
-        let (in_flight, is_writing, is_held, is_closed, waiting) = state;
-        assert!(in_flight <= MOST, "{state:?}");
-        assert!(waiting == 0 || in_flight > 0 || is_held, "nobody sends what waits: {state:?}");
-        assert!(!is_writing || in_flight > 0, "{state:?}");
-        assert!(!is_closed || waiting == 0, "{state:?}");
-        let mut next = |event: &dyn Fn(&mut Outbox<u32>)| {
-            let mut outbox = outbox_in(state);
-            event(&mut outbox);
-            open.push_back(state_of(&outbox));
-        };
-        if waiting < 3 {
-            next(&|outbox| _ = outbox.enter(|| 0));
-        }
-        // Only the sender whose write is in flight puts calls back.
-        if waiting < 3 && in_flight > 0 {
-            next(&|outbox| _ = outbox.put_back(vec![0]));
-        }
-        // If a write is still being written, it is in flight but cannot be answered yet.
-        if in_flight > usize::from(is_writing) {
-            next(&|outbox| _ = outbox.answered());
-        }
-        if is_writing {
-            next(&|outbox| {
-                outbox.take();
-                let _ = outbox.written();
-            });
-            next(&|outbox| {
-                // All callers have left meanwhile, so nothing is written.
-                outbox.take();
-                let is_next = outbox.written();
-                let goes_on = outbox.answered();
-                assert!(!(is_next && goes_on));
-            });
-        }
-        next(&|outbox| _ = outbox.withdraw(Ticket(1)));
-        next(&|outbox| outbox.hold());
-        next(&|outbox| _ = outbox.go_on());
-        next(&|outbox| _ = outbox.close());
-    }
-    assert!(seen.len() > 40, "{} states", seen.len());
+fn without_a_sender_the_outbox_is_closed() {
+    let (outbox, entered) = Outbox::new();
+    drop(entered);
+    assert_eq!([1, 2].map(|call| outbox.enter(|| call)), [Entered::Now, Entered::Closed]);
 }
 
 #[derive(Debug)]

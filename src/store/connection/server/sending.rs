@@ -1,25 +1,32 @@
-//! Sends calls of scripts, alone or with others. `outbox/` decides which.
+//! Sends calls of scripts. `outbox/` says which future sends its own call. The sender of the connection sends the others.
 
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::collections::VecDeque;
+use std::future::{pending, poll_fn};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::Poll;
 
-use futures_util::task::AtomicWaker;
-use redis::Value;
+use futures_util::future::BoxFuture;
+use redis::aio::MultiplexedConnection;
+use redis::{RedisResult, Value};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
-use tokio::task::yield_now;
+use tokio::task::{unconstrained, yield_now};
 
-use super::{Connection, LEFT, Open, Server, TimeLimit, no_answer};
+use super::{Connection, LEFT, Server, TimeLimit, no_answer};
 use crate::base::fault::{Fault, FaultKind, Sent};
-use crate::base::sync::lock;
-use crate::base::task;
-use crate::base::timer::timeout_at;
+use crate::base::timer::{Instant, timeout_at};
 use crate::protocol::{Call, Reply, Script};
-use crate::store::connection::connection_index::ConnectionIndex;
-use crate::store::connection::outbox::{Entered, Group, Mode, Piece, Ticket, grouped};
+use crate::store::connection::outbox::{Entered, Group, Mode, Outbox, Piece, grouped};
 use crate::store::connection::wire::{self, With};
+
+/// How many writes of the sender can be in flight. With fewer, a connection stands still for a part of each round trip of a network. With
+/// more, fewer calls go out together.
+const IN_FLIGHT: usize = 8;
+
+/// The most calls in one write. Their callers are answered together, so a long write would let the first ones wait for the last ones.
+const TOGETHER: usize = 64;
 
 /// A call that waits to be sent. Boxed, because it is moved several times.
 pub(super) struct Waiting(Box<Waits>);
@@ -28,6 +35,7 @@ struct Waits {
     call: Call,
     lock: u32,
     mode: Mode,
+    is_taken: IsTaken,
     answer: oneshot::Sender<Result<Value, Fault>>,
 }
 
@@ -45,6 +53,25 @@ impl Piece for Waiting {
     }
 }
 
+/// Whether the sender took a call, or its caller withdrew it. Who sets this first has the call.
+#[derive(Clone)]
+struct IsTaken(Arc<AtomicBool>);
+
+impl IsTaken {
+    fn takes(&self) -> bool {
+        !self.0.swap(true, Ordering::AcqRel)
+    }
+}
+
+/// The place of a caller in the outbox. If its future is dropped, the call is not sent.
+struct Place(IsTaken);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.takes();
+    }
+}
+
 impl Server {
     /// Runs a script.
     pub(crate) async fn run(
@@ -55,24 +82,26 @@ impl Server {
     ) -> Result<Reply, Fault> {
         tracing::trace!(script = call.script.file, connection = connection.number(), "running a script");
         let counted = self.commands.calls();
-        let mut answer = None;
-        let entered = lock(&connection.open.outbox).enter(|| {
-            let (sender, receiver) = oneshot::channel();
-            answer = Some(receiver);
+        let mut waits = None;
+        let entered = connection.open.outbox.enter(|| {
+            let (answer, answered) = oneshot::channel();
+            let is_taken = IsTaken(Arc::default());
+            waits = Some((Place(is_taken.clone()), answered));
             let mode = if connection.is_asking { Mode::Asking } else { Mode::Together };
             let lock = connection.index.number();
-            Waiting(Box::new(Waits { call: call.clone(), lock, mode, answer: sender }))
+            Waiting(Box::new(Waits { call: call.clone(), lock, mode, is_taken, answer }))
         });
-        let result = match (entered, answer) {
-            (Entered::Waits(ticket), Some(answer)) => {
+        let result = match (entered, waits) {
+            (Entered::Waits, Some((place, answered))) => {
                 // Boxed: a caller that is alone does not wait, and the size of this future would burden every call.
-                Box::pin(self.wait_for_others(limit, connection, ticket, answer)).await
+                Box::pin(self.wait_for_sender(limit, connection, place, answered)).await
             }
-            (Entered::Closed, _) => {
+            (Entered::Now, _) => self.send_alone(limit, connection, call).await,
+            _ => {
+                let fault = self.unanswered(connection, Sent::No);
                 self.discard(connection, "it is no longer used");
-                Err(connection.open.closed("it is no longer used"))
+                Err(fault)
             }
-            _ => self.send_alone(limit, connection, call).await,
         };
         let result = result.and_then(wire::reply);
         counted.ends(result.as_ref().map(drop).map_err(|fault| fault.sent));
@@ -85,330 +114,272 @@ impl Server {
         connection: &Connection,
         call: &Call,
     ) -> Result<Value, Fault> {
-        let turn = Turn::of(connection);
         let with = With { is_asking: connection.is_asking, sync: None };
         let is_sharded = self.link.is_sharded();
-        // `turn` is dropped after `send` has handled a fault. In the other order, waiting calls would follow a call
-        // that timed out, on a connection that perhaps no longer works.
-        self.send(limit, connection, async |c| {
-            turn.during(pin!(wire::evaluate(c, call, with, is_sharded))).await
-        })
-        .await
+        let result =
+            self.send(limit, connection, async |c| wire::evaluate(c, call, with, is_sharded).await).await;
+        if !matches!(&result, Err(fault) if fault.sent != Sent::Refused) {
+            connection.open.outbox.alone_answered();
+        }
+        result
     }
 
-    /// Waits for the answer to a call that others send.
-    async fn wait_for_others(
+    /// Waits for the answer to a call that the sender has.
+    async fn wait_for_sender(
         self: &Arc<Self>,
         TimeLimit { start, limit }: TimeLimit,
         connection: &Connection,
-        ticket: Ticket,
-        mut answer: oneshot::Receiver<Result<Value, Fault>>,
+        place: Place,
+        mut answered: oneshot::Receiver<Result<Value, Fault>>,
     ) -> Result<Value, Fault> {
-        let mut place = Place { open: &connection.open, ticket: Some(ticket) };
-        let mut left = self.link.can_switch().then(|| Box::pin(self.has_left.until(|has_left| *has_left)));
-        let answered = poll_fn(|context| {
-            // `left` is polled before `answer`: from the moment when the server was left, no reply of this server
-            // counts.
-            let has_left = left.as_mut().is_some_and(|left| left.as_mut().poll(context).is_ready());
-            if has_left { Poll::Ready(None) } else { Pin::new(&mut answer).poll(context).map(Some) }
-        });
-        let (kind, cause) = match timeout_at(start + limit, answered).await {
-            Ok(Some(Ok(result))) => {
-                place.ticket = None;
-                return result;
+        let answer = timeout_at(start + limit, &mut answered).await;
+        let sent = |place: &Place| if place.0.takes() { Sent::No } else { Sent::Unknown };
+        let fault = match answer {
+            // From the moment when the server was left, no reply of it counts.
+            Ok(_) if self.link.can_switch() && self.has_left.get() => {
+                Fault::new(FaultKind::Broken, sent(&place), LEFT).at(&self.address)
             }
-            Ok(Some(Err(gone))) => (FaultKind::RuntimeGone, gone.to_string()),
-            Ok(None) => (FaultKind::Broken, LEFT.to_owned()),
-            Err(_) => (FaultKind::TimedOut, no_answer(limit)),
+            Ok(Ok(Ok(reply))) => return Ok(reply),
+            Ok(Ok(Err(fault))) => fault,
+            // The sender dropped the call, or has ended.
+            Ok(Err(_)) => self.unanswered(connection, sent(&place)),
+            Err(_) => Fault::new(FaultKind::TimedOut, sent(&place), no_answer(limit)).at(&self.address),
         };
-        // The sender has perhaps answered meanwhile that it did not send the call.
-        let was_not_sent = |answer: Result<Value, Fault>| answer.is_err_and(|fault| fault.sent == Sent::No);
-        let is_unsent = place.end() || answer.try_recv().is_ok_and(was_not_sent);
-        let sent = if is_unsent { Sent::No } else { Sent::Unknown };
-        let fault = Fault::new(kind, sent, cause).at(&self.address);
         self.handle(&fault, connection);
         Err(fault)
     }
 
-    /// Sends what waits, as long as something waits.
-    async fn send_what_waits(self: Arc<Self>, connection: Connection, writing: Writing) {
-        let outbox = &connection.open.outbox;
-        loop {
-            if connection.open.generation != self.link.generation() {
-                // A connection of a later generation perhaps leads to another server. The calls that wait here are
-                // refused unsent.
-                connection.open.close_outbox("another connection broke");
+    /// The fault of a call that the sender did not answer, or that could not enter the outbox.
+    fn unanswered(&self, connection: &Connection, sent: Sent) -> Fault {
+        let fault = match connection.open.outbox.closed() {
+            Some(reason) if sent == Sent::No => {
+                let cause = format!("the connection ended before the call was sent: {reason}");
+                Fault::new(FaultKind::Broken, sent, cause)
             }
-            let mut calls = lock(outbox).take();
-            // A call that the server did not run is sent once more. But if its caller has left, an undo is sent or will
-            // be, and a copy that runs after the undo would leave a lock.
-            calls.retain(|call| !call.0.answer.is_closed());
-            let mut is_written = false;
-            if !calls.is_empty() {
-                let refused = self.send_together(&connection, calls, &mut is_written).await;
-                let left_over = lock(outbox).put_back(refused);
-                connection.open.answer_closed(left_over, "it broke");
+            Some(reason) => Fault::new(FaultKind::Broken, sent, reason),
+            None => {
+                Fault::new(FaultKind::RuntimeGone, sent, "the runtime on which the client was made is gone")
             }
-            // Callers that were just answered run first, and enter their next calls. Otherwise the first of these calls
-            // would be sent alone.
-            yield_now().await;
-            let goes_on = {
-                let mut outbox = lock(outbox);
-                let is_next = !is_written && outbox.written();
-                outbox.answered() || is_next
-            };
-            if !goes_on {
-                break writing.ends();
-            }
+        };
+        fault.at(&self.address)
+    }
+}
+
+/// Sends the calls that wait in the outbox of a connection.
+pub(super) struct Sender {
+    /// Weak: the sender ends with its connection, and a connection with its server.
+    server: Weak<Server>,
+    connection: MultiplexedConnection,
+    outbox: Arc<Outbox<Waiting>>,
+    entered: UnboundedReceiver<Waiting>,
+    /// Calls that the server did not run, and that are to be sent in another way, before those in `next`.
+    again: Vec<Waiting>,
+    next: Vec<Waiting>,
+    /// The writes without a reply, in their order.
+    writes: VecDeque<Write>,
+    /// The scripts of which several calls were sent together.
+    loaded: Vec<&'static Script>,
+}
+
+/// A write, with the number of its commands. Replies come in the order of the writes, so only the first one is polled.
+struct Write {
+    start: Instant,
+    commands: usize,
+    sending: BoxFuture<'static, Sending>,
+}
+
+type Sending = (Vec<Group<Waiting>>, RedisResult<Vec<Value>>);
+
+impl Sender {
+    pub(super) fn new(
+        server: &Arc<Server>,
+        connection: MultiplexedConnection,
+        outbox: &Arc<Outbox<Waiting>>,
+        entered: UnboundedReceiver<Waiting>,
+    ) -> Self {
+        Self {
+            server: Arc::downgrade(server),
+            connection,
+            outbox: Arc::clone(outbox),
+            entered,
+            again: Vec::new(),
+            next: Vec::new(),
+            writes: VecDeque::new(),
+            loaded: Vec::new(),
         }
     }
 
-    /// Sends calls in one write, and answers them. Returns those that the server did not run, and that are to be sent in another way.
-    async fn send_together(
-        self: &Arc<Self>,
-        connection: &Connection,
-        calls: Vec<Waiting>,
-        is_written: &mut bool,
-    ) -> Vec<Waiting> {
-        let mut groups = grouped(calls, self.link.has_slots() || self.separates_slots());
+    /// Runs until the connection is no longer used and all of its writes are answered.
+    pub(super) async fn run(mut self) {
+        loop {
+            let can_send = self.writes.len() < IN_FLIGHT && !self.outbox.is_held();
+            let waits = self.again.is_empty() && self.next.is_empty();
+            if !can_send || waits {
+                tokio::select! {
+                    biased;
+                    () = self.outbox.stirred() => {}
+                    sent = reply(&mut self.writes) => {
+                        let write = self.writes.pop_front();
+                        self.answer(write, sent);
+                    }
+                    entered = self.entered.recv_many(&mut self.next, TOGETHER), if can_send => {
+                        if entered == 0 {
+                            return;
+                        }
+                    }
+                }
+            }
+            if self.outbox.closed().is_some() {
+                // Dropping a call tells its caller.
+                self.again.clear();
+                self.next.clear();
+                while self.entered.try_recv().is_ok() {}
+                if self.writes.is_empty() {
+                    return;
+                }
+                continue;
+            }
+            // Callers that were just answered run first, and enter their next calls. Otherwise the first of these calls
+            // would be sent without the others.
+            yield_now().await;
+            while self.next.len() < TOGETHER
+                && let Ok(call) = self.entered.try_recv()
+            {
+                self.next.push(call);
+            }
+            self.write().await;
+        }
+    }
+
+    /// Sends what waits, in one write.
+    async fn write(&mut self) {
+        if self.writes.len() >= IN_FLIGHT || self.outbox.is_held() {
+            return;
+        }
+        let Some(server) = self.server.upgrade() else { return };
+        let waiting = self.again.len() + self.next.len();
+        // A call that the server did not run is sent once more. But if its caller has left, an undo is sent or will be,
+        // and a copy that runs after the undo would leave a lock.
+        let again = self.again.drain(..).filter(|call| !call.0.answer.is_closed());
+        let calls: Vec<_> = again.chain(self.next.drain(..).filter(|call| call.0.is_taken.takes())).collect();
+        if calls.len() < waiting {
+            self.outbox.left(waiting - calls.len());
+        }
+        if calls.is_empty() {
+            return;
+        }
+        let mut groups = grouped(calls, server.link.has_slots() || server.separates_slots());
         for group in groups.iter_mut().filter(|group| group.calls.len() > 1 && group.mode == Mode::Together) {
             // The first batch of a script is sent with the text, which loads the script. If it were sent by a hash that
             // the server does not know, later calls would overtake it.
-            if connection.open.is_first_batch_of(group.calls[0].call().script) {
+            let script = group.calls[0].call().script;
+            if !self.loaded.iter().any(|known| std::ptr::eq(*known, script)) {
+                self.loaded.push(script);
                 group.mode = Mode::TogetherAsText;
             }
         }
-        let is_sharded = self.link.is_sharded();
-        let sent = self.send(self.limit(), connection, async |c| {
-            let mut sending = pin!(wire::send_groups(c, &groups, is_sharded));
-            // The first poll hands the calls to the connection. After it, the outbox can send the next calls.
-            let first = poll_fn(|context| Poll::Ready(sending.as_mut().poll(context))).await;
-            *is_written = true;
-            if lock(&connection.open.outbox).written() {
-                connection.send_what_waits();
-            }
-            match first {
-                Poll::Ready(result) => result,
-                Poll::Pending => sending.await,
-            }
+        let (mut connection, is_sharded) = (self.connection.clone(), server.link.is_sharded());
+        let (start, commands) = (Instant::now(), groups.len());
+        let mut sending: BoxFuture<'static, Sending> = Box::pin(async move {
+            let replies = wire::send_groups(&mut connection, &groups, is_sharded).await;
+            (groups, replies)
         });
-        let mut refused = Vec::new();
-        match sent.await {
+        // The first poll hands the write to the connection.
+        let first =
+            poll_fn(|context| Poll::Ready(Pin::new(&mut unconstrained(sending.as_mut())).poll(context)));
+        match first.await {
+            Poll::Ready(sent) => self.answer(Some(Write { start, commands, sending }), sent),
+            Poll::Pending => self.writes.push_back(Write { start, commands, sending }),
+        }
+    }
+
+    /// Answers the callers of a write.
+    fn answer(&mut self, write: Option<Write>, (groups, replies): Sending) {
+        let (Some(server), Some(Write { start, .. })) = (self.server.upgrade(), write) else { return };
+        let mut answered = 0;
+        match replies {
             Ok(replies) => {
                 for (group, reply) in groups.into_iter().zip(replies) {
-                    self.answer(connection, group, reply, &mut refused);
+                    let calls = group.calls.len();
+                    let command = server.commands.sends(start);
+                    let refused = self.answer_group(&server, group, reply);
+                    command.ends(if refused == 0 { Ok(()) } else { Err(Sent::Refused) });
+                    answered += calls - refused;
                 }
             }
-            Err(fault) => {
-                for call in groups.into_iter().flat_map(|group| group.calls) {
-                    let _ = call.0.answer.send(Err(fault.clone()));
+            Err(error) => {
+                let fault = wire::fault(error).at(&server.address);
+                for group in groups {
+                    server.commands.sends(start).ends(Err(fault.sent));
+                    answered += group.calls.len();
+                    group.calls.into_iter().for_each(|call| _ = call.0.answer.send(Err(fault.clone())));
                 }
             }
         }
-        refused
+        self.outbox.answered(answered);
     }
 
-    /// Answers the calls of a group, or puts them to those that the server did not run.
-    fn answer(
-        self: &Arc<Self>,
-        connection: &Connection,
+    /// Answers the calls of a group, or puts them to those that the server did not run. Returns how many these are.
+    fn answer_group(
+        &mut self,
+        server: &Server,
         Group { mode, calls }: Group<Waiting>,
         reply: Value,
-        refused: &mut Vec<Waiting>,
-    ) {
-        let mut again = |calls: Vec<Waiting>, mode| {
-            let sent_as = |mut call: Waiting| {
-                call.0.mode = mode;
-                call
-            };
-            refused.extend(calls.into_iter().map(sent_as));
-        };
+    ) -> usize {
         let is_one = calls.len() == 1;
         // An error of the whole reply is extracted here. An error inside a list belongs to one call only.
         let reply =
             if is_one || matches!(reply, Value::ServerError(_)) { reply.extract_error() } else { Ok(reply) };
-        let fault = match reply {
+        let mut again = |calls: Vec<Waiting>, mode| {
+            let count = calls.len();
+            self.again.extend(calls.into_iter().map(|mut call| {
+                call.0.mode = mode;
+                call
+            }));
+            count
+        };
+        let replies = match reply {
             Err(error) if wire::is_unknown_script(&error) && !mode.is_text() => {
                 return again(calls, mode.as_text());
             }
             Err(error) if !is_one && wire::is_to_be_divided(&error) => {
                 if wire::fault(error).kind == FaultKind::SeveralSlots {
-                    self.separate_slots();
+                    server.separate_slots();
                 }
                 return again(calls, Mode::Alone);
             }
-            Err(error) if is_one => wire::fault(error),
-            Err(error) => wire::fault_of_all(error),
-            Ok(reply) => {
-                let replies = match reply {
-                    reply if is_one => vec![Ok(reply)],
-                    Value::Array(replies) if replies.len() == calls.len() => {
-                        replies.into_iter().map(wire::reply_in_batch).collect()
-                    }
-                    other => calls.iter().map(|_| Err(Fault::unexpected(&other))).collect(),
-                };
-                return calls.into_iter().zip(replies).for_each(|(call, r)| self.tell(connection, call, r));
+            Err(error) => {
+                let fault = if is_one { wire::fault(error) } else { wire::fault_of_all(error) };
+                vec![Err(fault); calls.len()]
             }
+            Ok(reply) if is_one => vec![Ok(reply)],
+            Ok(Value::Array(replies)) if replies.len() == calls.len() => {
+                replies.into_iter().map(wire::reply_in_batch).collect()
+            }
+            Ok(other) => vec![Err(Fault::unexpected(&other)); calls.len()],
         };
-        for call in calls {
-            self.tell(connection, call, Err(fault.clone()));
+        for (call, reply) in calls.into_iter().zip(replies) {
+            // This fails if the caller has left or its time limit is over.
+            let _ = call.0.answer.send(reply.map_err(|fault| fault.at(&server.address)));
         }
-    }
-
-    fn tell(self: &Arc<Self>, connection: &Connection, call: Waiting, result: Result<Value, Fault>) {
-        let result = result.map_err(|fault| fault.at(&self.address));
-        if let Err(fault) = &result {
-            self.handle(fault, connection);
-        }
-        // This fails if the caller has left or its time limit is over.
-        let _ = call.0.answer.send(result);
+        0
     }
 }
 
-impl Connection {
-    /// Starts a task that sends what waits.
-    pub(super) fn send_what_waits(&self) {
-        let writing = Writing(Some(Arc::clone(&self.open)));
-        // If the server is gone, nobody can send. Then `writing` is dropped, which refuses the calls that wait.
-        if let Some(server) = self.open.server.upgrade() {
-            let runtime = server.runtime.clone();
-            // Boxed, so that starting the task does not copy it twice.
-            task::spawn_on(&runtime, Box::pin(server.send_what_waits(self.clone(), writing)));
-        }
-    }
-}
-
-impl Open {
-    /// Returns whether this is the first time that several calls of this script are sent together on this connection.
-    fn is_first_batch_of(&self, script: &'static Script) -> bool {
-        let mut known = lock(&self.loaded);
-        let is_first = !known.iter().any(|other| std::ptr::eq(*other, script));
-        if is_first {
-            known.push(script);
-        }
-        is_first
-    }
-
-    /// Closes the outbox: no call is sent on this connection any more. The calls that wait fail unsent.
-    pub(super) fn close_outbox(&self, cause: &'static str) {
-        let left_over = lock(&self.outbox).close();
-        self.answer_closed(left_over, cause);
-    }
-
-    fn answer_closed(&self, calls: Vec<Waiting>, cause: &'static str) {
-        for call in calls {
-            let _ = call.0.answer.send(Err(self.closed(cause)));
-        }
-    }
-
-    fn closed(&self, cause: &'static str) -> Fault {
-        let cause = format!("the connection ended before the call was sent: {cause}");
-        let fault = Fault::new(FaultKind::Broken, Sent::No, cause);
-        match self.server.upgrade() {
-            Some(server) => fault.at(&server.address),
-            None => fault,
-        }
-    }
-}
-
-/// A call waits in the outbox. If its future is dropped, it leaves.
-struct Place<'a> {
-    open: &'a Open,
-    ticket: Option<Ticket>,
-}
-
-impl Place<'_> {
-    /// Ends the wait. Returns whether the call was not sent.
-    fn end(&mut self) -> bool {
-        // `call` is dropped after the outbox is unlocked: dropping it can wake its caller.
-        let call = self.ticket.take().and_then(|ticket| lock(&self.open.outbox).withdraw(ticket));
-        call.is_some()
-    }
-}
-
-impl Drop for Place<'_> {
+impl Drop for Sender {
+    /// Counts the commands whose replies nobody will see.
     fn drop(&mut self) {
-        self.end();
-    }
-}
-
-/// A task sends the calls that wait. If the task ends early, because the runtime of the client is gone, dropping this
-/// value refuses the calls.
-struct Writing(Option<Arc<Open>>);
-
-impl Writing {
-    fn ends(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Writing {
-    fn drop(&mut self) {
-        if let Some(open) = self.0.take() {
-            open.close_outbox("the runtime on which the client was made is gone");
+        let Some(server) = self.server.upgrade() else { return };
+        for write in &self.writes {
+            (0..write.commands).for_each(|_| drop(server.commands.sends(write.start)));
         }
     }
 }
 
-/// A call that its own future sends. It is in flight until the reply comes, even if nobody polls the future then: the
-/// connection wakes the future with the reply, and this waker notices.
-struct Turn(Arc<InFlight>);
-
-struct InFlight {
-    /// Weak: a connection that nobody uses must be closed, although replies are missing.
-    open: Weak<Open>,
-    index: ConnectionIndex,
-    has_ended: AtomicBool,
-    caller: AtomicWaker,
-}
-
-impl Turn {
-    fn of(connection: &Connection) -> Self {
-        Self(Arc::new(InFlight {
-            open: Arc::downgrade(&connection.open),
-            index: connection.index,
-            has_ended: AtomicBool::new(false),
-            caller: AtomicWaker::new(),
-        }))
-    }
-
-    /// Runs a future. When the connection wakes it, the turn ends.
-    async fn during<T>(&self, mut future: Pin<&mut impl Future<Output = T>>) -> T {
-        let waker = Waker::from(Arc::clone(&self.0));
-        poll_fn(|context| {
-            self.0.caller.register(context.waker());
-            future.as_mut().poll(&mut Context::from_waker(&waker))
-        })
-        .await
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        self.0.end();
-    }
-}
-
-impl InFlight {
-    fn end(&self) {
-        if self.has_ended.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let Some(open) = self.open.upgrade() else { return };
-        let connection = Connection { open, index: self.index, is_asking: false };
-        if lock(&connection.open.outbox).answered() {
-            connection.send_what_waits();
-        }
-    }
-}
-
-impl Wake for InFlight {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.end();
-        self.caller.wake();
+/// Waits for the reply to the first write.
+async fn reply(writes: &mut VecDeque<Write>) -> Sending {
+    match writes.front_mut() {
+        Some(write) => write.sending.as_mut().await,
+        None => pending().await,
     }
 }
