@@ -8,6 +8,7 @@ mod support;
 mod api;
 mod bad_input;
 mod batches;
+mod blocked;
 mod claims;
 mod clocks;
 mod cluster;

@@ -5,7 +5,7 @@
   KEYS[2i-1]  lock     hash: "mode" -> "read" or "write", owner -> hold count; one per hold. And the keys of the holds
   KEYS[2i]    channel  where the waiters of this lock listen. Declared so that the script is refused while the slot moves
 
-  ARGV[1]     lease_ms  milliseconds: each lease becomes at least this long, never shorter than it is
+  ARGV[1]     lease_ms  milliseconds: each lease becomes at least this long, never shorter than it is; 0 and keep_ms 0: no lease changes
   ARGV[3i-1]  owner     text: the owner of the hold on KEYS[2i-1]
   ARGV[3i]    grant     number of the grant that the hold belongs to
   ARGV[3i+1]  keep_ms   milliseconds left of the hold's own lease. If Java's watchdog shortened this lease, it is restored
@@ -32,7 +32,12 @@ for i = 1, #KEYS / 2 do
   value = type(value) == 'number' and redis.pcall('hget', lock, owner) or value
   local tag, count = tag_of(lock), type(value) == 'string' and tonumber(value) or 0
   if grant_of(tag, owner, count) == grant then
-    keep_holds(lock, tag, owner, count, tonumber(keep_ms) > tonumber(lease_ms) and keep_ms or lease_ms)
+    local ms = tonumber(keep_ms) > tonumber(lease_ms) and keep_ms or lease_ms
+    if ms ~= '0' then
+      keep_holds(lock, tag, owner, count, ms)
+      -- A server that tells a client of changes forgets the key when the client writes it, and knows it again after a read.
+      redis.call('get', hold_key(tag, owner, 1))
+    end
     renewed[i] = RENEWED
   else
     renewed[i] = lost_or_error(value)

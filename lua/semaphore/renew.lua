@@ -39,6 +39,8 @@ for i, permits in ipairs(KEYS) do
     for _, id in ipairs(earlier) do
       redis.call('zadd', permits, 'xx', string.format('%.0f', ends_ms), id)
     end
+    -- A server that tells a client of changes forgets the key when the client writes it, and knows it again after a read.
+    redis.call('exists', permits)
   end
 end
 return renewed

@@ -57,6 +57,19 @@ pub(crate) use process_clock::ProcessClock;
 #[cfg(feature = "paused-clock")]
 pub(crate) use virtual_time::follow_tokio;
 
+/// Whether code of this thread runs in a simulated process, or follows a clock that tests can pause.
+pub(crate) fn is_simulated() -> bool {
+    #[cfg(feature = "__simulation")]
+    if process_clock::now().is_some() {
+        return true;
+    }
+    #[cfg(feature = "paused-clock")]
+    if virtual_time::follows() {
+        return true;
+    }
+    false
+}
+
 /// Whether the time of this thread is that of tokio's paused clock.
 #[cfg(all(test, feature = "paused-clock"))]
 pub(crate) fn is_virtual() -> bool {
@@ -114,6 +127,10 @@ mod virtual_time {
         if flavor.is_ok_and(|flavor| flavor == RuntimeFlavor::CurrentThread) {
             FOLLOWS.set(true);
         }
+    }
+
+    pub(super) fn follows() -> bool {
+        FOLLOWS.get()
     }
 
     /// Returns the time of tokio's paused clock. `None`: this thread uses the real clock. It also does so while nobody

@@ -69,6 +69,7 @@ impl Replication {
 /// | `identity` | none | how lists name this client; without it `program@host:pid`. Up to 64 printable ASCII characters, no space |
 /// | `diagnosis` | `true` | whether the client records on the server what it holds and waits for, and reports calls that wait for long |
 /// | `sharded_messages` | `true` | in a cluster, messages stay in their slot (Redisson's `shardedSubscriptionMode`). Equal in all clients |
+/// | `watchdog_thread` | `true` | locks are renewed on a thread of their own, so a blocked runtime loses none |
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Fields", try_from = "Fields")]
 pub struct LockConfig(LockConfigBuilder);
@@ -91,6 +92,7 @@ pub struct LockConfigBuilder {
     identity: String,
     diagnosis: bool,
     sharded_messages: bool,
+    watchdog_thread: bool,
 }
 
 impl LockConfig {
@@ -183,6 +185,15 @@ impl LockConfig {
     pub const fn sharded_messages(&self) -> bool {
         self.0.sharded_messages
     }
+
+    /// Returns the setting [`watchdog_thread`](LockConfigBuilder::watchdog_thread).
+    ///
+    /// ```
+    /// assert!(lockkeeper::LockConfig::default().watchdog_thread());
+    /// ```
+    pub const fn watchdog_thread(&self) -> bool {
+        self.0.watchdog_thread
+    }
 }
 
 impl Default for LockConfigBuilder {
@@ -195,6 +206,7 @@ impl Default for LockConfigBuilder {
             identity: String::new(),
             diagnosis: true,
             sharded_messages: true,
+            watchdog_thread: true,
         }
     }
 }
@@ -291,6 +303,24 @@ impl LockConfigBuilder {
     /// ```
     pub const fn sharded_messages(mut self, sharded_messages: bool) -> Self {
         self.sharded_messages = sharded_messages;
+        self
+    }
+
+    /// Sets whether the client renews its locks on a thread of its own, with a connection of its own to each master. Default: true.
+    ///
+    /// With true, a program that blocks its runtime keeps its locks: by a call that waits, or by a loop without an `await`. Such a program
+    /// keeps them for as long as it lives, even if it never wakes up. So give such a lock a [`max_hold`](crate::LockOptionsBuilder::max_hold).
+    /// [`connect`](crate::LockClient::connect) fails if the system starts no thread. With a paused clock, there is none.
+    ///
+    /// With false, the runtime of the caller renews, and a lock is lost if that runtime is blocked for a lease.
+    ///
+    /// ```
+    /// # use lockkeeper::LockConfig;
+    /// let config = LockConfig::builder().watchdog_thread(false).build()?;
+    /// # Ok::<(), lockkeeper::ConfigError>(())
+    /// ```
+    pub const fn watchdog_thread(mut self, watchdog_thread: bool) -> Self {
+        self.watchdog_thread = watchdog_thread;
         self
     }
 

@@ -14,6 +14,7 @@ pub(crate) mod pauses;
 pub(crate) mod process;
 pub(crate) mod sync;
 pub(crate) mod task;
+pub(crate) mod thread;
 pub(crate) mod timer;
 pub(crate) mod token;
 

@@ -27,6 +27,7 @@ mod recent_releases;
 mod retry;
 mod scheduler;
 mod shared;
+mod tracked;
 mod under_way;
 mod upkeep;
 #[cfg(test)]

@@ -9,12 +9,14 @@
 use std::collections::BTreeMap;
 use std::future::pending;
 use std::num::NonZeroU64;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::base::clock::{self, Moment};
@@ -55,12 +57,18 @@ pub(crate) trait Duty: Send + Sync + 'static {
         Duration::from_millis(10)
     }
 
+    /// The task looks at its list. It does so in each tick while there are items.
+    fn looks(&self, _now: Moment) {}
+
     /// Begins with an item that was taken off the list, where it had this key. `None`: there is nothing to do for the
     /// item.
     fn begin(&self, item: &Arc<Self::Item>, key: Key) -> Option<Self::Group>;
 
     /// Does what is due for the items of one group.
     fn run(&self, group: Self::Group, items: Vec<Arc<Self::Item>>) -> impl Future<Output = ()> + Send;
+
+    /// A panic of the user's code ended [`begin`](Self::begin) or [`run`](Self::run) for this item. The item becomes due again.
+    fn panicked(&self, item: &Arc<Self::Item>);
 }
 
 pub(crate) struct Scheduler<T>(Arc<Shared<T>>);
@@ -82,6 +90,9 @@ struct List<T> {
     looks_at: Option<Moment>,
     /// When the next tick is.
     ticks_at: Moment,
+    /// An item came since the task last looked. If the list is empty then, the task waits for one more tick: a program
+    /// whose holds are short would otherwise wake the task with each of them.
+    has_come: bool,
     /// Everything in the list is to be run now.
     is_rushed: bool,
     is_closed: bool,
@@ -135,6 +146,7 @@ impl<T: Send + Sync + 'static> Scheduler<T> {
             next: NonZeroU64::MIN,
             looks_at: None,
             ticks_at: Moment::PAST,
+            has_come: false,
             is_rushed: false,
             is_closed: false,
         };
@@ -143,8 +155,8 @@ impl<T: Send + Sync + 'static> Scheduler<T> {
     }
 
     /// Starts the task. It ends when the scheduler is closed or dropped.
-    pub(crate) fn start<D: Duty<Item = T>>(&self, duty: D) {
-        task::spawn(run(Arc::clone(&self.0), duty));
+    pub(crate) fn start<D: Duty<Item = T>>(&self, runtime: &Handle, duty: D) {
+        task::spawn_on(runtime, run(Arc::clone(&self.0), duty));
     }
 
     /// Sets when an item is due. `None`: it is not due. Changes nothing while the item is running: at its end, the item
@@ -190,6 +202,7 @@ impl<T: Send + Sync + 'static> Scheduler<T> {
         if !list.is_closed {
             list.due.insert(key, item);
         }
+        list.has_come = true;
         if list.looks_at.is_none() {
             // The list was empty and the task rested, so the next tick comes a whole tick from now. A tick at once
             // would perhaps renew a hold that lasts only a moment.
@@ -217,7 +230,13 @@ impl<T: Send + Sync> Shared<T> {
         let mut batches = Vec::new();
         let mut groups: BTreeMap<D::Group, Vec<Arc<T>>> = BTreeMap::new();
         for (key, item) in due {
-            let Some(group) = duty.begin(&item, key) else { continue };
+            let begun = catch_unwind(AssertUnwindSafe(|| duty.begin(&item, key)));
+            let Some(group) = begun.unwrap_or_else(|_| {
+                duty.panicked(&item);
+                None
+            }) else {
+                continue;
+            };
             let batch = groups.entry(group.clone()).or_default();
             batch.push(item);
             if batch.len() == self.batch_size {
@@ -249,12 +268,13 @@ impl<T: Send + Sync> Shared<T> {
         if is_rushed { std::mem::take(&mut list.due).into_iter().collect() } else { Vec::new() }
     }
 
-    /// Waits until the task has to look at the list. While the list is empty, waits for ever: `stir` wakes the task.
+    /// Waits until the task has to look at the list. If it stays empty, waits for ever: `stir` wakes the task.
     async fn next_look(&self) {
         let wait = {
             let (mut list, now) = (lock(&self.list), clock::now());
             let first = list.due.first_key_value().map(|((due, _), _)| *due);
-            list.looks_at = first.map(|due| due.min(list.ticks_at));
+            let is_busy = std::mem::take(&mut list.has_come) || first.is_some();
+            list.looks_at = is_busy.then(|| first.map_or(list.ticks_at, |due| due.min(list.ticks_at)));
             list.looks_at.map(|at| at.since(now))
         };
         match wait {
@@ -269,7 +289,10 @@ async fn serve<D: Duty>(duty: &D, (group, batch): Batch<D>, pause: Option<Durati
     if let Some(pause) = pause {
         sleep(pause).await;
     }
-    duty.run(group, batch).await;
+    // A panic here is one of the user's code, such as a `tracing` layer. It must not end what comes after.
+    if AssertUnwindSafe(duty.run(group, batch.clone())).catch_unwind().await.is_err() {
+        batch.iter().for_each(|item| duty.panicked(item));
+    }
 }
 
 async fn run<D: Duty>(shared: Arc<Shared<D::Item>>, duty: D) {
@@ -281,7 +304,9 @@ async fn run<D: Duty>(shared: Arc<Shared<D::Item>>, duty: D) {
             tokio::select! {
                 biased;
                 () = &mut look => {
-                    let due = shared.take_due(duty, clock::now());
+                    let now = clock::now();
+                    let _ = catch_unwind(AssertUnwindSafe(|| duty.looks(now)));
+                    let due = shared.take_due(duty, now);
                     running.extend(shared.batches(duty, due).into_iter().map(|batch| serve(duty, batch, None)));
                     break;
                 }
@@ -334,6 +359,8 @@ mod tests {
         }
 
         async fn run(&self, (): (), _: Vec<Arc<Notify>>) {}
+
+        fn panicked(&self, _: &Arc<Notify>) {}
     }
 
     #[cfg(feature = "paused-clock")]
@@ -342,7 +369,7 @@ mod tests {
         clock::follow_tokio();
         let (scheduler, start) = (Scheduler::new(Duration::from_secs(1)), clock::now());
         let count = Arc::new(AtomicUsize::new(0));
-        scheduler.start(Looks(Arc::clone(&count)));
+        scheduler.start(&Handle::current(), Looks(Arc::clone(&count)));
         let [late, early] =
             [100_000, 20].map(|ms| (start.plus(Duration::from_millis(ms)), Arc::new(Notify::new())));
         let (mut kept, mut short) = (Slot::default(), Slot::default());

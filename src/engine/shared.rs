@@ -26,9 +26,10 @@ use crate::engine::listeners::{Listeners, Messages};
 use crate::engine::observer::Observer;
 use crate::engine::recent_releases::RecentReleases;
 use crate::engine::scheduler::{NO_TICK, Scheduler};
+use crate::engine::tracked::Tracked;
 use crate::engine::under_way::UnderWay;
 use crate::engine::wait::queue::WaitQueues;
-use crate::store::{ClientName, OpenError, Source, SourceError, Store};
+use crate::store::{Change, ClientName, OpenError, Source, SourceError, Store};
 use crate::telemetry::OfClient;
 use crate::telemetry::report::Limit;
 
@@ -61,6 +62,8 @@ pub(crate) struct Engine {
     /// The observer that is told of holds and waits that last.
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) releases: RecentReleases,
+    /// The holds of which the server tells that somebody changed their key.
+    pub(crate) tracked: Arc<Tracked<Grant>>,
     pub(crate) read_grants: ReadGrants,
     /// How often this client has begun to release holds by force.
     forced: AtomicU64,
@@ -81,7 +84,8 @@ impl Engine {
             Arc::new(Messages { wait_queues: Arc::clone(&wait_queues), listeners: Arc::clone(&listeners) });
         let id = client_id::new();
         let name = Arc::new(ClientName::new(id, &config));
-        let store = Arc::new(open(source, &config, &name, &messages).await?);
+        let tracked = Arc::<Tracked<Grant>>::default();
+        let store = Arc::new(open(source, &config, &name, (&messages, &tracked)).await?);
         let periods = Periods::new(&config);
         let rules = [false, true].map(|is_shared| Rules {
             lease: config.watchdog_lease(),
@@ -111,6 +115,7 @@ impl Engine {
             beside: Background::start(),
             observer,
             releases: RecentReleases::new(&store),
+            tracked,
             read_grants: ReadGrants::default(),
             forced: AtomicU64::new(0),
             metrics: OfClient::new(),
@@ -227,6 +232,8 @@ impl Engine {
         // No lock depends on this work, so its faults do not make the shutdown fail.
         let rest = self.config.command_timeout();
         let _ = join(timeout(rest, last), timeout(rest, self.beside.drain())).await;
+        // Code of the user, such as a `tracing` layer, perhaps keeps the thread.
+        let _ = timeout(rest, self.store.thread().end()).await;
         released
     }
 
@@ -262,11 +269,13 @@ async fn open(
     source: Source,
     config: &LockConfig,
     name: &Arc<ClientName>,
-    messages: &Arc<Messages<Offer>>,
+    (messages, tracked): (&Arc<Messages<Offer>>, &Arc<Tracked<Grant>>),
 ) -> Result<Store> {
     let mut tries = Tries::new(config.start_timeout());
     loop {
-        match Store::open(source.clone(), config, name, Arc::<Messages<Offer>>::clone(messages)).await {
+        let tracked = Arc::clone(tracked);
+        let told = Box::new(move |change: Change<'_>| key_changed(&tracked, change));
+        match Store::open(source.clone(), config, name, Arc::<Messages<Offer>>::clone(messages), told).await {
             Err(OpenError::Fault(fault)) => {
                 let (server, text) = (fault.server().map(str::to_owned), fault.to_string());
                 tries.again(fault).await?;
@@ -279,6 +288,23 @@ async fn open(
                 return Err(Error::UnsupportedServer { version, server, problem });
             }
             Ok(store) => return Ok(store),
+        }
+    }
+}
+
+/// Between the looks at two hundreds of holds.
+const SPREAD: Duration = Duration::from_millis(5);
+
+/// Looks at the holds of which the server says that somebody changed their key.
+fn key_changed(tracked: &Tracked<Grant>, change: Change<'_>) {
+    let now = clock::now();
+    match change {
+        Change::Of(key) => tracked.of(key).iter().for_each(|grant| grant.key_changed(now, now)),
+        // One command looks at a hundred, and the others follow, so that the server is not busy with them all at once.
+        Change::Unknown => {
+            for (place, grant) in (0..).zip(tracked.all()) {
+                grant.key_changed(now.plus(SPREAD * (place / 100)), now);
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use smallvec::smallvec;
 
-use super::keys::{LockKeys, read_write_channel};
+use super::keys::{LockKeys, read_hold, read_write_channel};
 use super::rights::{self, Right};
 use super::script::{Arg, Batch, Call, Row};
 use super::scripts;
@@ -92,6 +92,10 @@ impl Protocol for Read {
             keys: smallvec![Arc::clone(&keys.lock), Arc::clone(&keys.channel)],
             args: smallvec![owner.into(), grant.into(), millis(left).into()],
         }
+    }
+
+    fn tracked_key(&self, HolderRef { keys, owner, .. }: HolderRef<'_>) -> Arc<str> {
+        read_hold(&keys.lock, &owner.to_string(), 1)
     }
 
     fn state(&self, keys: &LockKeys) -> Call {

@@ -80,6 +80,10 @@ impl Protocol for Semaphore {
         Row { keys: smallvec![Arc::clone(in_use(keys))], args: smallvec![owner.into(), slack().into()] }
     }
 
+    fn tracked_key(&self, holder: HolderRef<'_>) -> Arc<str> {
+        Arc::clone(in_use(holder.keys))
+    }
+
     fn rights(&self, keys: &LockKeys) -> Vec<Right> {
         rights::semaphore(keys, in_use(keys))
     }

@@ -87,6 +87,11 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
         Row { keys: smallvec![Arc::clone(&holder.keys.lock)], args: smallvec![self.field(holder)] }
     }
 
+    /// The key that a renewal reads last, so that the server tells of its changes. It goes or changes if the hold ends.
+    fn tracked_key(&self, holder: HolderRef<'_>) -> Arc<str> {
+        Arc::clone(&holder.keys.lock)
+    }
+
     /// Asks whether anybody holds the lock.
     fn state(&self, keys: &LockKeys) -> Call {
         scripts::rlock_state(&keys.lock)

@@ -27,9 +27,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use redis::{Cmd, FromRedisValue, cmd};
+use redis::{Cmd, FromRedisValue, PushInfo, PushKind, cmd};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use self::connection::{ConnectionIndex, Server, TimeLimit, wire};
+use self::connection::{ConnectionIndex, Server, TimeLimit, Upkeep, wire};
 use self::messages::Subscriptions;
 use self::source::first_contact;
 use self::source::self_test::{Examined, examine};
@@ -38,6 +39,7 @@ use self::topology::{Answer, Group, Topology};
 use crate::base::config::{LockConfig, Replication};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::sync::lock;
+use crate::base::thread::Thread;
 use crate::protocol::{Call, RELEASED, Reply, self_test_keys};
 
 pub(crate) use connection::{ClientName, Connection, Route, identity};
@@ -46,6 +48,15 @@ pub(crate) use messages::Listener;
 pub(crate) use source::Identity;
 pub use source::Source;
 pub(crate) use topology::Switches;
+
+/// What a server says, unasked, of the keys that a renewal has read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Change<'a> {
+    /// Somebody changed or deleted this key.
+    Of(&'a str),
+    /// Perhaps any of them: the server deleted everything, or the connection on which it tells was lost.
+    Unknown,
+}
 
 /// The servers of a client.
 pub(crate) struct Store {
@@ -56,8 +67,12 @@ pub(crate) struct Store {
     /// The version that the server reported.
     version: String,
     refuses_undeclared: Option<String>,
+    /// Drives the connections for renewals.
+    thread: Thread,
     /// Asks who the masters are.
     _watch: Option<Task>,
+    /// Tells which keys others changed.
+    _changes: Task,
 }
 
 impl Store {
@@ -67,9 +82,14 @@ impl Store {
         config: &LockConfig,
         name: &Arc<ClientName>,
         listener: Arc<dyn Listener>,
+        told: Box<dyn Fn(Change<'_>) + Send>,
     ) -> Result<Self, OpenError> {
         let group = source.open(config)?;
-        match Self::connect(group.clone(), config, name, listener).await {
+        let thread = if config.watchdog_thread() { Thread::start() } else { Ok(Thread::of_caller()) };
+        let thread = thread.map_err(|error| {
+            SourceError::field("watchdog_thread", format!("the system starts no thread: {error}"))
+        })?;
+        match Self::connect(group.clone(), config, name, (listener, told), thread).await {
             Err(OpenError::Fault(fault)) => {
                 let endpoint = group.endpoint_named(fault.server());
                 Err(OpenError::Fault(first_contact::explained(fault, endpoint.as_ref()).await))
@@ -82,9 +102,12 @@ impl Store {
         group: Group,
         config: &LockConfig,
         name: &Arc<ClientName>,
-        listener: Arc<dyn Listener>,
+        (listener, told): (Arc<dyn Listener>, Box<dyn Fn(Change<'_>) + Send>),
+        thread: Thread,
     ) -> Result<Self, OpenError> {
-        let (topology, watch) = Topology::open(group, config, name).await?;
+        let (changes, changed) = unbounded_channel();
+        let upkeep = Upkeep { runtime: thread.runtime().clone(), changes };
+        let (topology, watch) = Topology::open(group, config, name, upkeep).await?;
         let server = examined_server(&topology, config)?;
         let Examined { identity, is_sharded, version, refuses_undeclared } =
             examine(&server, config, topology.is_cluster()).await?;
@@ -98,8 +121,20 @@ impl Store {
             identity: Mutex::new(identity),
             version,
             refuses_undeclared,
+            _changes: Task::spawn_on(thread.runtime(), tell_changes(changed, told)),
+            thread,
             _watch: watch,
         })
+    }
+
+    /// The thread on which the connections for renewals are driven.
+    pub(crate) const fn thread(&self) -> &Thread {
+        &self.thread
+    }
+
+    /// Whether a server tells which keys others change.
+    pub(crate) fn tells_changes(&self) -> bool {
+        self.topology.link().tells_changes()
     }
 
     /// Tells when another server becomes the master. `None`: that cannot be.
@@ -218,6 +253,12 @@ impl Store {
     /// Returns the connection for acquires that wait for replicas, beside the one for other commands.
     pub(crate) async fn connection_of_acquires(&self, route: Route) -> Result<Connection, Fault> {
         let index = route.index.beside();
+        self.connection(Route { index, ..route }).await
+    }
+
+    /// Returns the connection for renewals, beside the one for other commands.
+    pub(crate) async fn connection_of_upkeep(&self, route: Route) -> Result<Connection, Fault> {
+        let index = route.index.for_upkeep();
         self.connection(Route { index, ..route }).await
     }
 
@@ -349,5 +390,19 @@ fn examined_server(topology: &Topology, config: &LockConfig) -> Result<Arc<Serve
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Store")
+    }
+}
+
+/// Tells what servers push on the connections for renewals.
+async fn tell_changes(mut pushes: UnboundedReceiver<PushInfo>, told: Box<dyn Fn(Change<'_>) + Send>) {
+    while let Some(PushInfo { kind, data }) = pushes.recv().await {
+        match (kind, data.first()) {
+            (PushKind::Invalidate, Some(redis::Value::Array(keys))) => {
+                let keys = keys.iter().filter_map(|key| String::from_redis_value_ref(key).ok());
+                keys.for_each(|key| told(Change::Of(&key)));
+            }
+            (PushKind::Invalidate | PushKind::Disconnection, _) => told(Change::Unknown),
+            _ => {}
+        }
     }
 }

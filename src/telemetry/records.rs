@@ -316,6 +316,19 @@ impl Drop for Command<'_> {
     }
 }
 
+/// Counts how often the runtime of the program stood still.
+pub(crate) struct Stalls(Counter);
+
+impl Stalls {
+    pub(crate) fn new() -> Self {
+        Self(counter(&table::STALLS, &[]))
+    }
+
+    pub(crate) fn count(&self) {
+        self.0.increment(1);
+    }
+}
+
 /// Counts the connections that are replaced.
 pub(crate) struct Reconnects(Counter);
 

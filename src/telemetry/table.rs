@@ -54,5 +54,6 @@ metrics! {
     CALLS = "lockkeeper_calls_total", Counter in Count: "Calls of scripts, by outcome: several can be sent in one command";
     COMMANDS = "lockkeeper_commands_total", Counter in Count: "Commands to servers, by outcome";
     ROUND_TRIP = "lockkeeper_round_trip_seconds", Histogram in Seconds: "Time from a command to its answer, of one command in eight";
+    STALLS = "lockkeeper_runtime_stalls_total", Counter in Count: "How often the runtime of the program stood still for a third of the lease";
     RECONNECTS = "lockkeeper_reconnects_total", Counter in Count: "Connections that ended and are replaced";
 }

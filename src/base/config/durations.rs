@@ -74,6 +74,7 @@ macro_rules! durations {
             identity: Option<Text>,
             diagnosis: Option<Text>,
             sharded_messages: Option<Text>,
+            watchdog_thread: Option<Text>,
         }
 
         impl From<LockConfig> for Fields {
@@ -87,6 +88,7 @@ macro_rules! durations {
                     identity: Some(Text::new(values.identity)),
                     diagnosis: Some(Text::new(values.diagnosis.to_string())),
                     sharded_messages: Some(Text::new(values.sharded_messages.to_string())),
+                    watchdog_thread: Some(Text::new(values.watchdog_thread.to_string())),
                 }
             }
         }
@@ -115,6 +117,9 @@ macro_rules! durations {
                 }
                 if let Some(text) = fields.diagnosis {
                     values.diagnosis = text.switch("diagnosis")?;
+                }
+                if let Some(text) = fields.watchdog_thread {
+                    values.watchdog_thread = text.switch("watchdog_thread")?;
                 }
                 if let Some(text) = fields.sharded_messages {
                     values.sharded_messages = text.switch("sharded_messages")?;

@@ -19,6 +19,7 @@ fn a_config_that_was_written_is_read_back() {
         .start_timeout(HOUR)
         .sync_replicas(1)
         .sharded_messages(false)
+        .watchdog_thread(false)
         .connections(3)
         .name_prefix("a:")
         .identity("billing-7")
@@ -72,6 +73,7 @@ fn every_setting_can_be_read() {
         .identity("b")
         .diagnosis(false)
         .sharded_messages(false)
+        .watchdog_thread(false)
         .build()
         .expect("valid");
     assert_eq!((config.watchdog_lease(), config.safety_poll()), (HOUR, 10 * MS));
@@ -80,7 +82,10 @@ fn every_setting_can_be_read() {
     assert_eq!((config.retry_timeout(), config.start_timeout()), (13 * MS, 14 * MS));
     assert_eq!((config.sync_replicas(), config.connections()), (1, 2));
     assert_eq!((config.name_prefix(), config.identity()), ("a:", Some("b")));
-    assert_eq!((config.diagnosis(), config.sharded_messages()), (false, false));
+    assert_eq!(
+        (config.diagnosis(), config.sharded_messages(), config.watchdog_thread()),
+        (false, false, false)
+    );
     let fields = serde_json::to_value(&config).expect("plain data");
     assert_eq!(fields.as_object().expect("an object").len(), 14, "a setting has a getter, and is read here");
     assert_eq!(config.to_builder().build(), Ok(config));

@@ -463,7 +463,7 @@ impl World {
             (_, Kind::Renew) => {
                 self.is_renewing = false;
                 self.tells(|machine, effects| match ran {
-                    Ran::Done => machine.renewed(at, NOW.plus(ticks(2)), NOW, effects),
+                    Ran::Done => machine.renewed(at, NOW.plus(ticks(2)), NOW, &rules(), effects),
                     Ran::Gone => machine.renewed_nothing(effects),
                     _ => machine.not_renewed(NOW.plus(TICK), effects),
                 });

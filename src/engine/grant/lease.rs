@@ -59,6 +59,9 @@ impl Grant {
                 return None;
             }
             let was_offered = state.machine.is_offered();
+            if !self.lock.engine.store.tells_changes() {
+                state.machine.looks_at_nothing();
+            }
             let lease = state.machine.begins_renewal(key.0, now, rules, effects);
             is_taken_back = was_offered && !state.machine.is_offered();
             if lease.is_none() {
@@ -89,7 +92,7 @@ impl Grant {
 
     /// Returns the row of this grant in a batch of renewals.
     pub(crate) fn row(&self, now: Moment) -> Row {
-        let left = self.ask(|machine| machine.left(now));
+        let left = self.ask(|machine| if machine.looks() { Duration::ZERO } else { machine.left(now) });
         self.lock.protocol.renewal_row(self.holder(), left)
     }
 
@@ -101,10 +104,31 @@ impl Grant {
         });
     }
 
+    /// The key of which the server tells changes, once a renewal has read it.
+    pub(super) fn tracked_key(&self) -> Arc<str> {
+        self.lock.protocol.tracked_key(self.holder())
+    }
+
+    /// Records that the server told of a change of the key. The look at the hold is not due before `at`.
+    pub(crate) fn key_changed(self: &Arc<Self>, at: Moment, now: Moment) {
+        let rules = self.rules();
+        self.event(now, |machine, _| machine.key_changed(at, rules));
+    }
+
     /// Records that the renewal sent at `sent` succeeded. The next one is due at `next`. Tells the observer of a hold
     /// that lasts.
     pub(crate) fn renewed(self: &Arc<Self>, sent: Moment, next: Moment, now: Moment) {
-        self.renewal_ends(now, |machine, effects| machine.renewed(sent, next, now, effects));
+        let rules = self.rules();
+        let engine = &self.lock.engine;
+        self.change(now, |state, effects| {
+            state.renewal.end();
+            state.machine.renewed(sent, next, now, rules, effects);
+            if state.tracked.is_none() && engine.store.tells_changes() {
+                let key = self.tracked_key();
+                engine.tracked.add(Arc::clone(&key), self);
+                state.tracked = Some(key);
+            }
+        });
         let Some(observer) = &self.lock.engine.observer else { return };
         let since = {
             let state = lock(&self.state);
@@ -162,6 +186,14 @@ impl Grant {
                 }
                 Err(_) => machine.closes_to_readers(),
             }
+        });
+    }
+
+    /// Ends a confirmation that was not answered: the hold ends with its readers.
+    pub(crate) fn is_not_confirmed(self: &Arc<Self>, now: Moment) {
+        self.change(now, |State { confirmation, machine, .. }, _| {
+            confirmation.end();
+            machine.closes_to_readers();
         });
     }
 

@@ -96,6 +96,39 @@ pub(super) struct Lease {
     /// The lease that the renewal under way asks for. `None`: the renewal only restores a lease that another client
     /// shortened.
     pub(super) asked: Option<Duration>,
+    pub(super) look: Look,
+}
+
+/// Looks at a hold because the server said that somebody changed its key. A look is a renewal that writes nothing: whatever a renewal
+/// writes would be told to other clients, and those would renew.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Look {
+    /// When the next look is due.
+    due: Option<Moment>,
+    /// The command under way is a look.
+    pub(super) is_running: bool,
+    /// When the last look found the hold, and until when no other follows. The pause doubles while looks find nothing wrong.
+    found_at: Moment,
+    pause: Duration,
+}
+
+impl Look {
+    /// The first pause after a look that found the hold.
+    const PAUSE: Duration = Duration::from_millis(250);
+
+    /// Records that somebody changed the key.
+    fn is_told(&mut self, now: Moment, period: Duration) {
+        if now.since(self.found_at) > period {
+            self.pause = Duration::ZERO;
+        }
+        let next = now.max(self.found_at.plus(self.pause));
+        self.due = Some(self.due.map_or(next, |due| due.min(next)));
+    }
+
+    fn found(&mut self, now: Moment, period: Duration) {
+        (self.is_running, self.found_at) = (false, now);
+        self.pause = (2 * self.pause).max(Self::PAUSE).min(period);
+    }
 }
 
 impl Lease {
@@ -103,6 +136,16 @@ impl Lease {
     pub(super) fn is_young(&self, time: Duration, earliest: Moment, now: Moment) -> bool {
         !self.is_unsure && self.granted_at.is_some_and(|at| now.since(at) < time && at >= earliest)
     }
+}
+
+/// A hold is renewed for the first time when it is this old, or after a third of its lease if that is sooner. From then on the server
+/// tells of changes of its key. Shorter holds cost no renewal.
+const FIRST: Duration = Duration::from_secs(1);
+
+/// Draws the time of the first renewal, so that holds that began together are not all renewed at the same moment.
+fn first_renewal(now: Moment, period: Duration, rules: &Rules) -> Moment {
+    let least = FIRST.min(period * 2 / 3);
+    now.plus(least).plus((rules.within)(least / 2))
 }
 
 /// What the background was last asked to do.
@@ -254,13 +297,16 @@ impl<H: Deadline> Machine<H> {
             // The next renewal comes at the latest one period after the command for this lease was sent: the reply
             // perhaps took long, or the renewal that is due next belongs to a longer lease.
             let period = rules.periods.renewal(lease, rules.is_shared);
-            let next = self.lease.renew_at.unwrap_or_else(|| now.plus((rules.within)(period)));
+            let next = self.lease.renew_at.unwrap_or_else(|| first_renewal(now, period, rules));
             self.lease.renew_at = Some(next.min(until.minus(lease).plus(period)));
             if self.is_gone {
                 // An answer said that the server has nothing, perhaps to a command that ran after this acquire. A
                 // renewal asks at once, so that a loss is found.
                 self.lease.renew_at = Some(now);
             }
+        } else if !had_one {
+            // Nothing renews it. So a look lets the server tell of its changes.
+            self.lease.look.due = Some(first_renewal(now, FIRST, rules));
         }
         true
     }
@@ -601,7 +647,7 @@ impl<H: Deadline> Machine<H> {
         } else if self.lease.renew_at.is_none() {
             let lease = renewed_lease.unwrap_or_default();
             let period = rules.periods.renewal(lease, rules.is_shared);
-            self.lease.renew_at = Some(now.plus((rules.within)(period)));
+            self.lease.renew_at = Some(first_renewal(now, period, rules));
         }
         let outlasts = self.lease.outlasts;
         let end = |hold: &H| match hold.renewed_lease(rules.lease) {
@@ -610,7 +656,50 @@ impl<H: Deadline> Machine<H> {
         };
         let leaked = self.parts.iter().filter_map(|part| part.first_leaked()).filter(|_| outlasts);
         let stay = self.stay.until().filter(|_| self.is_offered());
-        self.all_holds().filter_map(end).chain(leaked).chain(stay).chain(self.lease.renew_at).min()
+        self.all_holds()
+            .filter_map(end)
+            .chain(leaked)
+            .chain(stay)
+            .chain(self.lease.renew_at)
+            .chain(self.lease.look.due)
+            .min()
+    }
+
+    /// Records that the server told of a change of the key. A hold that lingers is confirmed soon, and that shows it.
+    pub(crate) fn key_changed(&mut self, at: Moment, rules: &Rules) {
+        if self.has_holds() {
+            self.lease.look.is_told(at, rules.periods.renewal(Duration::ZERO, rules.is_shared));
+        }
+    }
+
+    /// Whether the command under way is a look.
+    pub(crate) const fn looks(&self) -> bool {
+        self.lease.look.is_running
+    }
+
+    /// Gives up the look that is due: the server does not tell of changes.
+    pub(crate) const fn looks_at_nothing(&mut self) {
+        self.lease.look.due = None;
+    }
+
+    /// Returns the end of the renewed hold that ends last. `None`: one of them has no end.
+    fn last_end(&self, rules: &Rules) -> Option<Moment> {
+        if self.stay.renewed_lease(rules.lease).is_some() {
+            return None;
+        }
+        let mut renewed = self.all_holds().filter(|hold| hold.renewed_lease(rules.lease).is_some());
+        renewed.try_fold(Moment::PAST, |last, hold| hold.ends().map(|ends| ends.max(last)))
+    }
+
+    /// Returns the lease to ask for. If all holds end before this lease, it is no longer than what is left, because the release that
+    /// follows their end needs the runtime of the program, which perhaps is blocked. It is rounded up to a sixteenth of the lease,
+    /// so that one command can renew holds that end at other times.
+    fn lease_to_ask(&self, now: Moment, rules: &Rules) -> Option<Duration> {
+        let lease = self.renewed_lease(rules)?;
+        let Some(end) = self.last_end(rules) else { return Some(lease) };
+        let part = (lease / 16).max(Duration::from_millis(1));
+        let parts = end.since(now).as_nanos().div_ceil(part.as_nanos()).max(1);
+        Some(lease.min(part * u32::try_from(parts).unwrap_or(u32::MAX).min(1 << 16)))
     }
 
     /// Begins a renewal. The grant was due at `due`, or everything is renewed now. Forgets holds that have ended.
@@ -631,12 +720,16 @@ impl<H: Deadline> Machine<H> {
         // A grant that comes before it is due is renewed: the scheduler fills a batch, or renews everything. A grant
         // that is due is renewed only if `renew_at` has come: perhaps it is here only because a hold has ended.
         let is_due = now < due || self.lease.renew_at.is_none_or(|at| at <= now);
-        let lease = self.renewed_lease(rules);
-        if !is_due || (lease.is_none() && !(rules.is_checked && self.has_holds())) {
-            return None;
+        let lease = self.lease_to_ask(now, rules);
+        if is_due && (lease.is_some() || (rules.is_checked && self.has_holds())) {
+            self.lease.look.due = None; // the renewal shows the same
+            self.lease.asked = lease;
+            return Some(lease.unwrap_or_default());
         }
-        self.lease.asked = lease;
-        Some(lease.unwrap_or_default())
+        self.lease.look.is_running =
+            self.has_holds() && self.lease.look.due.take_if(|due| *due <= now).is_some();
+        self.lease.asked = None;
+        self.lease.look.is_running.then_some(Duration::ZERO)
     }
 
     /// Returns how long the server has to keep the lock, if nothing is renewed.
@@ -646,7 +739,17 @@ impl<H: Deadline> Machine<H> {
     }
 
     /// Records that the renewal sent at `sent` succeeded. The next one is due at `next`.
-    pub(crate) fn renewed(&mut self, sent: Moment, next: Moment, now: Moment, effects: &mut Effects<H>) {
+    pub(crate) fn renewed(
+        &mut self,
+        sent: Moment,
+        next: Moment,
+        now: Moment,
+        rules: &Rules,
+        effects: &mut Effects<H>,
+    ) {
+        if self.lease.look.is_running {
+            return self.lease.look.found(now, rules.periods.renewal(Duration::ZERO, rules.is_shared));
+        }
         effects.renewed = Some(Renewed::Ok);
         if let Some(lease) = self.lease.asked {
             self.keeps_lease(lease, sent, now);
@@ -654,6 +757,9 @@ impl<H: Deadline> Machine<H> {
         // If a hold ended while the renewal was under way, the renewal made the server's lease longer all the same. So
         // the watchdog comes back at once to release that hold.
         let has_ended = self.all_holds().any(|hold| !hold.relies_on(now));
+        // If the lease ends with the last hold, nothing is left to renew.
+        let is_last = !rules.is_shared && self.lease.asked < self.renewed_lease(rules);
+        let next = self.last_end(rules).filter(|_| is_last).map_or(next, |end| end.max(next));
         self.lease.renew_at = Some(if has_ended { now } else { next });
     }
 
@@ -669,14 +775,18 @@ impl<H: Deadline> Machine<H> {
     }
 
     /// Records that the renewal failed. The next try is due at `next`.
-    pub(crate) const fn not_renewed(&mut self, next: Moment, effects: &mut Effects<H>) {
+    pub(crate) fn not_renewed(&mut self, next: Moment, effects: &mut Effects<H>) {
+        if std::mem::take(&mut self.lease.look.is_running) {
+            self.lease.look.due = Some(next);
+            return;
+        }
         effects.renewed = Some(Renewed::Failed);
         self.lease.renew_at = Some(next);
     }
 
     /// Records that the renewal found no hold.
     pub(crate) fn renewed_nothing(&mut self, effects: &mut Effects<H>) {
-        if self.has_holds() {
+        if !std::mem::take(&mut self.lease.look.is_running) && self.has_holds() {
             effects.renewed = Some(Renewed::Gone);
         }
         self.found_nothing(effects);

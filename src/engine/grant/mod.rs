@@ -88,6 +88,8 @@ struct State {
     renewing: Renewing,
     heartbeat: Slot,
     confirmation: Slot,
+    /// The key of which the server tells changes.
+    tracked: Option<Arc<str>>,
     /// Set when an observer was told that the hold lasts.
     lasting: Option<Box<Lasting>>,
     /// Set while the background works on this grant. Wakes the job.
@@ -108,6 +110,7 @@ impl Grant {
             renewing: Renewing::default(),
             heartbeat: Slot::default(),
             confirmation: Slot::default(),
+            tracked: None,
             lasting: None,
             undoing: None,
             is_kept: false,
@@ -145,6 +148,11 @@ impl Grant {
         let due = state.machine.due(now, self.rules());
         if state.renewal.is_to_be_set(due) {
             engine.renewals.set(&mut state.renewal, due, || Arc::clone(self));
+        }
+        if due.is_none()
+            && let Some(key) = state.tracked.take_if(|_| !state.renewal.is_set())
+        {
+            engine.tracked.remove(&key, self);
         }
         let due = state.machine.confirms_at();
         if state.confirmation.is_to_be_set(due) {

@@ -50,4 +50,8 @@ impl Duty for Confirmations {
         };
         join_all(items.iter().map(confirm)).await;
     }
+
+    fn panicked(&self, item: &Arc<Grant>) {
+        item.is_not_confirmed(clock::now());
+    }
 }

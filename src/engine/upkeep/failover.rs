@@ -20,11 +20,18 @@ use crate::store::{Route, Switches};
 /// How many releases are repeated at a time.
 const AT_ONCE: usize = 100;
 
-/// Acts on each switch to another master, until the engine ends.
-pub(crate) async fn act_on_each(mut switches: Switches, engine: Weak<Engine>) {
+/// Renews all holds after each switch to another master, until the engine ends.
+pub(crate) async fn renew_on_each(mut switches: Switches, engine: Weak<Engine>) {
     while switches.next().await {
         let Some(engine) = engine.upgrade() else { return };
         engine.renewals.rush();
+    }
+}
+
+/// Does the rest after each switch to another master, until the engine ends.
+pub(crate) async fn act_on_each(mut switches: Switches, engine: Weak<Engine>) {
+    while switches.next().await {
+        let Some(engine) = engine.upgrade() else { return };
         engine.heartbeats.rush();
         engine.wait_queues.wake_all();
         // Run both as a background job: a shutdown waits for the jobs, so it does not end before the releases are

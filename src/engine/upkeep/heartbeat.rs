@@ -43,6 +43,11 @@ impl Heartbeat {
 }
 
 impl Duty for Heartbeat {
+    fn panicked(&self, place: &Arc<Grant>) {
+        let now = clock::now();
+        place.heard_of(now.plus(self.periods.heartbeat() / RETRY), false, now);
+    }
+
     type Item = Grant;
     type Group = Arc<str>;
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
+use super::pulse::Pulse;
 use crate::base::clock::{self, Moment};
 use crate::base::config::LockConfig;
 use crate::base::fault::{Fault, FaultKind};
@@ -41,11 +42,14 @@ pub(crate) struct Renewal {
     store: Arc<Store>,
     periods: Periods,
     failures: Limit,
+    /// `None`: the runtime of the program renews, so it answers to itself.
+    pulse: Option<Pulse>,
 }
 
 impl Renewal {
     pub(crate) fn new(store: Arc<Store>, config: &LockConfig) -> Self {
-        Self { store, periods: Periods::new(config), failures: Limit::default() }
+        let pulse = store.thread().is_own().then(|| Pulse::start(config.watchdog_lease()));
+        Self { store, periods: Periods::new(config), failures: Limit::default(), pulse }
     }
 
     /// Renews. If another server became the master meanwhile, renews once more, because only the answer of the new
@@ -80,7 +84,7 @@ impl Renewal {
             if spans_slots { script.call_of_slots(lease, rows) } else { script.call(lease, rows) }
         };
         let calls: Vec<_> = batches.iter().map(call).collect();
-        let connection = self.store.connection(batches[0][0].lock.route).await;
+        let connection = self.store.connection_of_upkeep(batches[0][0].lock.route).await;
         let sent = clock::now();
         let replies = match connection {
             // Limit each try to a sixth of the lease: after a silent connection, there must be time for another try
@@ -190,6 +194,17 @@ impl Duty for Renewal {
 
     async fn run(&self, (.., lease): Self::Group, items: Vec<Arc<Grant>>) {
         self.renew_all(lease, items).await;
+    }
+
+    fn panicked(&self, item: &Arc<Grant>) {
+        let now = clock::now();
+        item.renewal_failed(now.plus(self.periods.renewal(Duration::ZERO, item.is_shared()) / RETRY), now);
+    }
+
+    fn looks(&self, now: Moment) {
+        if let Some(pulse) = &self.pulse {
+            pulse.ask(now);
+        }
     }
 }
 

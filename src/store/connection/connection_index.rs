@@ -8,8 +8,17 @@ use crate::base::config::LockConfig;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionIndex {
     hash: u32,
-    /// Whether the command is an acquire that waits for replicas, or a release behind one.
-    waits: bool,
+    purpose: Purpose,
+}
+
+/// For which commands a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    Most,
+    /// Acquires that wait for replicas, and releases behind them.
+    Acquires,
+    /// Renewals.
+    Upkeep,
 }
 
 /// Where the commands about a key go: to the master of its slot, on one of the connections to that.
@@ -22,19 +31,30 @@ pub(crate) struct Route {
 
 impl ConnectionIndex {
     /// The connection for questions while a client starts.
-    pub(crate) const FIRST: Self = Self { hash: 0, waits: false };
+    pub(crate) const FIRST: Self = Self { hash: 0, purpose: Purpose::Most };
 
     /// Selects the connection for commands about a key.
     pub(crate) fn of(key: &str) -> Self {
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
-        Self { hash: u32::try_from(hasher.finish() % (1 << 32)).unwrap_or(0), waits: false }
+        Self { hash: u32::try_from(hasher.finish() % (1 << 32)).unwrap_or(0), purpose: Purpose::Most }
     }
 
     /// Selects the connection for acquires that wait for replicas, beside the one for other commands. It runs one of them at a time,
     /// or a release that has to run after one.
     pub(crate) const fn beside(self) -> Self {
-        Self { waits: true, ..self }
+        Self { purpose: Purpose::Acquires, ..self }
+    }
+
+    /// Selects the connection for renewals. Only commands that create nothing, lower nothing and end nothing may use it: it has no order
+    /// with the others.
+    pub(crate) const fn for_upkeep(self) -> Self {
+        Self { purpose: Purpose::Upkeep, ..self }
+    }
+
+    /// Returns whether this selects the connection for renewals.
+    pub(crate) const fn is_for_upkeep(self) -> bool {
+        matches!(self.purpose, Purpose::Upkeep)
     }
 
     /// The same number for all commands about one key.
@@ -44,7 +64,7 @@ impl ConnectionIndex {
 
     /// Returns whether this selects a connection of acquires that wait for replicas.
     pub(crate) const fn waits(self) -> bool {
-        self.waits
+        matches!(self.purpose, Purpose::Acquires)
     }
 }
 
@@ -71,16 +91,18 @@ impl ConnectionCount {
 
     /// Returns one index for each connection, in the order of their positions.
     pub(crate) fn all(self) -> impl Iterator<Item = ConnectionIndex> {
-        let select = |waits| move |hash| ConnectionIndex { hash, waits };
-        (0..self.commands).map(select(false)).chain((0..self.acquires).map(select(true)))
+        let select = |purpose| move |hash| ConnectionIndex { hash, purpose };
+        let most = (0..self.commands).map(select(Purpose::Most));
+        most.chain((0..self.acquires).map(select(Purpose::Acquires)))
+            .chain([ConnectionIndex::FIRST.for_upkeep()])
     }
 
     /// Returns the position of the selected connection.
-    pub(crate) const fn position(self, ConnectionIndex { hash, waits }: ConnectionIndex) -> usize {
-        let position = if waits && self.acquires > 0 {
-            self.commands + hash % self.acquires
-        } else {
-            hash % self.commands
+    pub(crate) const fn position(self, ConnectionIndex { hash, purpose }: ConnectionIndex) -> usize {
+        let position = match purpose {
+            Purpose::Acquires if self.acquires > 0 => self.commands + hash % self.acquires,
+            Purpose::Upkeep => self.commands + self.acquires,
+            _ => hash % self.commands,
         };
         position as usize
     }
@@ -97,7 +119,11 @@ mod tests {
         for (connections, masters, expected) in cases {
             let config = LockConfig::builder().connections(connections).build().unwrap();
             let count = ConnectionCount::of(&config, masters);
-            assert_eq!(count.all().count(), expected, "{connections} for {masters} masters");
+            assert_eq!(
+                count.all().count(),
+                expected + 1,
+                "{connections} for {masters} masters, and one for renewals"
+            );
         }
     }
 
@@ -105,7 +131,8 @@ mod tests {
     fn each_connection_is_selected_by_some_key() {
         let config = LockConfig::builder().connections(6).sync_replicas(1).build().unwrap();
         let count = ConnectionCount::of(&config, 2);
-        assert!(count.all().map(|index| count.position(index)).eq(0..9));
+        assert!(count.all().map(|index| count.position(index)).eq(0..10));
+        assert_eq!(count.position(ConnectionIndex::of("a").for_upkeep()), 9);
         let mut selected = [false; 9];
         for number in 0..200 {
             let index = ConnectionIndex::of(&number.to_string());

@@ -3,10 +3,13 @@
 use std::panic::AssertUnwindSafe;
 
 #[cfg(feature = "deadpool-redis")]
+use deadpool::managed::Manager;
+#[cfg(feature = "deadpool-redis")]
 use deadpool_redis::{Connection as Pooled, Pool, PoolError};
 use futures_util::FutureExt;
 use redis::aio::{MultiplexedConnection, PubSub};
-use redis::{FromRedisValue, RedisResult, cmd};
+use redis::{FromRedisValue, PushInfo, RedisResult, cmd};
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
 use super::client_name::ClientName;
@@ -25,7 +28,8 @@ use crate::base::fault::{FaultKind, Sent};
 pub(crate) enum CommandDial {
     Endpoint(Box<Endpoint>),
     #[cfg(feature = "deadpool-redis")]
-    Pool(Pool),
+    /// With the address of its server, if that is known.
+    Pool(Pool, Option<Box<Endpoint>>),
     Stream(StreamDial),
 }
 
@@ -35,7 +39,7 @@ impl CommandDial {
         let mut connection = match self {
             Self::Endpoint(endpoint) => return connect_to_master(endpoint, name).await,
             #[cfg(feature = "deadpool-redis")]
-            Self::Pool(pool) => match pool.get().await {
+            Self::Pool(pool, _) => match pool.get().await {
                 Ok(connection) => Pooled::take(connection).into(),
                 Err(PoolError::Backend(error)) => return Err(wire::connect_fault(error)),
                 Err(error) => return Err(Fault::new(FaultKind::Unreachable, Sent::No, error)),
@@ -44,6 +48,56 @@ impl CommandDial {
         };
         name.set(&mut connection, server).await.map_err(wire::connect_fault)?;
         Ok(connection)
+    }
+
+    /// The same, but not an idle connection of a pool: another runtime drives it, which perhaps is blocked.
+    pub(crate) async fn connect_beside_pool(
+        &self,
+        name: &ClientName,
+        server: &str,
+    ) -> Result<Multiplexed, Fault> {
+        match self {
+            #[cfg(feature = "deadpool-redis")]
+            Self::Pool(pool, _) => {
+                let connection = Manager::create(pool.manager()).await.map_err(wire::connect_fault)?;
+                let mut connection = Multiplexed::from(connection);
+                name.set(&mut connection, server).await.map_err(wire::connect_fault)?;
+                Ok(connection)
+            }
+            _ => self.connect(name, server).await,
+        }
+    }
+
+    /// Makes a connection on which the server can push something, and puts it into `pushes`. `None`: a pool makes the connections.
+    pub(crate) async fn connect_with_pushes(
+        &self,
+        name: &ClientName,
+        server: &str,
+        pushes: &UnboundedSender<PushInfo>,
+    ) -> Option<Result<Multiplexed, Fault>> {
+        let endpoint = match self {
+            Self::Endpoint(endpoint) => Some(endpoint),
+            #[cfg(feature = "deadpool-redis")]
+            Self::Pool(_, endpoint) => Some(endpoint.as_ref()?),
+            Self::Stream(_) => None,
+        };
+        Some(match (endpoint, self) {
+            (Some(endpoint), _) => {
+                let connected = AssertUnwindSafe(endpoint.with_pushes(pushes.clone())).catch_unwind().await;
+                match connected {
+                    Ok(Ok(connection)) => of_master(connection, endpoint, name).await,
+                    Ok(Err(error)) => Err(wire::connect_fault(error)),
+                    Err(panic) => Err(wire::panic_fault(&*panic)),
+                }
+            }
+            (None, Self::Stream(stream)) => match stream.with_pushes(pushes.clone()).await {
+                Ok(mut connection) => {
+                    name.set(&mut connection, server).await.map(|()| connection).map_err(wire::connect_fault)
+                }
+                Err(error) => Err(wire::connect_fault(error)),
+            },
+            (None, _) => return None,
+        })
     }
 
     /// The id of the run of the server to which a connection leads. `None`: this user has no right to ask, or the application
@@ -69,7 +123,7 @@ impl CommandDial {
         match self {
             Self::Endpoint(endpoint) => endpoint.logins(),
             #[cfg(feature = "deadpool-redis")]
-            Self::Pool(_) => None,
+            Self::Pool(..) => None,
             Self::Stream(stream) => stream.logins(),
         }
     }
@@ -86,7 +140,15 @@ pub(crate) async fn connect(endpoint: &Endpoint) -> Result<Multiplexed, Fault> {
 
 /// Connects to a server, and checks that it is a master.
 pub(crate) async fn connect_to_master(endpoint: &Endpoint, name: &ClientName) -> Result<Multiplexed, Fault> {
-    let mut connection = connect(endpoint).await?;
+    of_master(connect(endpoint).await?, endpoint, name).await
+}
+
+/// Names a connection, and checks that it leads to a master.
+async fn of_master(
+    mut connection: Multiplexed,
+    endpoint: &Endpoint,
+    name: &ClientName,
+) -> Result<Multiplexed, Fault> {
     match name.set_with(&[&cmd("HELLO")], &mut connection, &endpoint.address()).await {
         // Redis 5 and older do not know `HELLO`. The self-test refuses such a server later.
         Err(error) if wire::was_rejected(&wire::fault(error.clone())) => Ok(connection),

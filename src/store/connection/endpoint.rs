@@ -10,7 +10,7 @@ use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
     PushInfo, RedisConnectionInfo, RedisError, cmd,
 };
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
 use super::multiplexed::Multiplexed;
@@ -105,14 +105,21 @@ impl Endpoint {
         &self,
     ) -> Result<(Multiplexed, UnboundedReceiver<PushInfo>), RedisError> {
         let (pushes, received) = unbounded_channel();
+        Ok((self.with_pushes(pushes).await?, received))
+    }
+
+    /// Opens a connection on which the server can send something unasked.
+    pub(crate) async fn with_pushes(
+        &self,
+        pushes: UnboundedSender<PushInfo>,
+    ) -> Result<Multiplexed, RedisError> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.limit))
             .set_response_timeout(None)
             .set_push_sender(pushes);
         let client = self.client()?.get_connection_info().clone();
         let settings = client.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        let client = Client::open(client.set_redis_settings(settings))?;
-        Ok((open(&client, config).await?, received))
+        open(&Client::open(client.set_redis_settings(settings))?, config).await
     }
 
     /// The time limit of a new connection.

@@ -60,4 +60,4 @@ pub(crate) use endpoint::with_tcp_settings;
 pub(crate) use multiplexed::Multiplexed;
 pub(crate) use server::{Connection, Server, TimeLimit};
 pub(crate) use stream::StreamDial;
-pub(crate) use topology_link::TopologyLink;
+pub(crate) use topology_link::{TopologyLink, Upkeep};

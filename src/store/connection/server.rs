@@ -335,12 +335,17 @@ impl Server {
         }
     }
 
+    /// The runtime that drives a connection.
+    fn runtime_of(&self, index: ConnectionIndex) -> &Handle {
+        if index.is_for_upkeep() { &self.link.upkeep().runtime } else { &self.runtime }
+    }
+
     fn begin(self: &Arc<Self>, index: ConnectionIndex) -> Connecting {
         let server = Arc::clone(self);
-        let task = task::spawn_on(&self.runtime, async move {
+        let task = task::spawn_on(self.runtime_of(index), async move {
             // A pool runs code of the application. A panic of this code would end the task, and the state would stay
             // `Connecting` for ever.
-            let opened = AssertUnwindSafe(server.open()).catch_unwind().await;
+            let opened = AssertUnwindSafe(server.open(index)).catch_unwind().await;
             let result = opened.unwrap_or_else(|panic| Err(wire::panic_fault(&*panic).at(&server.address)));
             *server.state(index) = match &result {
                 Ok(open) => State::Open(Arc::clone(open)),
@@ -355,10 +360,10 @@ impl Server {
         task.map(|result| result.unwrap_or_else(gone)).boxed().shared()
     }
 
-    async fn open(self: &Arc<Self>) -> Result<Arc<Open>, Fault> {
+    async fn open(self: &Arc<Self>, index: ConnectionIndex) -> Result<Arc<Open>, Fault> {
         // Read before the name is looked up: if the generation ends meanwhile, this connection counts as an old one.
         let generation = self.link.generation();
-        let (connection, run) = match timeout(self.connect_limit(), self.dial()).await {
+        let (connection, run) = match timeout(self.connect_limit(), self.dial(index)).await {
             Ok(Ok(connected)) => connected,
             Ok(Err(fault)) => return Err(fault.at(&self.address)),
             Err(_) => return Err(self.unreachable("no connection in time")),
@@ -369,16 +374,48 @@ impl Server {
         let (outbox, entered) = Outbox::new();
         let outbox = Arc::new(outbox);
         let sender = Sender::new(self, MultiplexedConnection::clone(&connection), &outbox, entered);
-        let sender = Task::spawn_on(&self.runtime, sender.run());
+        let sender = Task::spawn_on(self.runtime_of(index), sender.run());
         let server = Arc::downgrade(self);
         Ok(Arc::new(Open { server, number, generation, connection, outbox, probed: Notify::new(), sender }))
     }
 
     /// Makes a connection. If the name can lead to another server, also asks which one this is.
-    async fn dial(&self) -> Result<(Multiplexed, Option<RunId>), Fault> {
-        let mut connection = self.dial.connect(self.link.name(), &self.address).await?;
+    async fn dial(&self, index: ConnectionIndex) -> Result<(Multiplexed, Option<RunId>), Fault> {
+        let mut connection = self.connect_for(index).await?;
         let run = if self.link.can_switch() { None } else { self.dial.run_id(&mut connection).await };
         Ok((connection, run))
+    }
+
+    /// Connects. A connection for renewals asks the server to tell which keys others change. Where that is refused, renewals go on as
+    /// without it.
+    async fn connect_for(&self, index: ConnectionIndex) -> Result<Multiplexed, Fault> {
+        let (name, address) = (self.link.name(), &self.address);
+        if !index.is_for_upkeep() {
+            return self.dial.connect(name, address).await;
+        }
+        let refusal = match self.dial.connect_with_pushes(name, address, &self.link.upkeep().changes).await {
+            Some(Ok(mut connection)) => {
+                let track = cmd("CLIENT").arg("TRACKING").arg("ON").arg("NOLOOP").clone();
+                match wire::send(&mut connection, &track).await {
+                    Ok(_) => {
+                        self.link.told_of_changes();
+                        return Ok(connection);
+                    }
+                    Err(error) if wire::is_broken(&error) => return Err(wire::connect_fault(error)),
+                    Err(error) => wire::fault(error).to_string(),
+                }
+            }
+            Some(Err(fault)) => fault.to_string(),
+            None => "a pool makes the connection".to_owned(),
+        };
+        let connection = self.dial.connect_beside_pool(name, address).await?;
+        if self.link.refuses_changes() {
+            tracing::info!(
+                server = %address, refusal,
+                "the server does not tell when a lock is deleted, so a guard learns it at its next renewal"
+            );
+        }
+        Ok(connection)
     }
 
     /// Sends one command. If the command fails, handles its connection.
@@ -440,7 +477,7 @@ impl Server {
             return;
         }
         let (server, connection) = (Arc::clone(self), connection.clone());
-        task::spawn_on(&self.runtime, async move {
+        task::spawn_on(self.runtime_of(connection.index), async move {
             let mut multiplexed = connection.open.connection.clone();
             match timeout(PROBE_TIMEOUT, wire::send(&mut multiplexed, &cmd("PING"))).await {
                 Ok(Ok(_)) => {}

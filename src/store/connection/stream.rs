@@ -7,8 +7,9 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use redis::aio::{MultiplexedConnection, PubSub};
-use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisResult};
+use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, RedisConnectionInfo, RedisResult};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
 use super::endpoint::logged_in;
@@ -47,6 +48,13 @@ impl StreamDial {
         // `server.rs` sets the time limit of every command, for all kinds of sources.
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         over(self.open().await?, &self.settings(), config).await
+    }
+
+    /// Opens a connection on which the server can send something unasked.
+    pub(crate) async fn with_pushes(&self, pushes: UnboundedSender<PushInfo>) -> RedisResult<Multiplexed> {
+        let config = AsyncConnectionConfig::new().set_response_timeout(None).set_push_sender(pushes);
+        let settings = self.settings().set_protocol(ProtocolVersion::RESP3);
+        over(self.open().await?, &settings, config).await
     }
 
     /// Opens a connection for messages.

@@ -3,7 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use redis::{PushInfo, PushKind};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tokio::sync::mpsc::UnboundedSender;
 
 use super::client_name::ClientName;
 use crate::base::sync::{Watched, lock};
@@ -18,6 +21,11 @@ pub(crate) struct TopologyLink {
     has_slots: bool,
     /// What the connections are called.
     name: Arc<ClientName>,
+    upkeep: Upkeep,
+    /// A server tells which keys others change.
+    tells_changes: AtomicBool,
+    /// Whether a server refuses to tell was reported.
+    reports_refusal: AtomicBool,
     /// Counts how often the connections to a single server had to be made anew.
     generation: AtomicU64,
     /// The generation of the latest connection for commands.
@@ -26,11 +34,25 @@ pub(crate) struct TopologyLink {
     run: Mutex<Option<(u64, RunId)>>,
 }
 
+/// What the connections for renewals need: the runtime that drives them, and where they put what servers push.
+pub(crate) struct Upkeep {
+    pub(crate) runtime: Handle,
+    pub(crate) changes: UnboundedSender<PushInfo>,
+}
+
+#[cfg(test)]
+impl Upkeep {
+    /// For tests that open no connection for renewals.
+    pub(crate) fn unused() -> Self {
+        Self { runtime: Handle::current(), changes: tokio::sync::mpsc::unbounded_channel().0 }
+    }
+}
+
 /// What tells servers apart: the id of a server's run, which ends with its process.
 pub(crate) type RunId = Box<str>;
 
 impl TopologyLink {
-    pub(crate) fn new(can_switch: bool, has_slots: bool, name: &Arc<ClientName>) -> Self {
+    pub(crate) fn new(can_switch: bool, has_slots: bool, name: &Arc<ClientName>, upkeep: Upkeep) -> Self {
         Self {
             reports: Notify::new(),
             connections: AtomicU64::new(0),
@@ -38,6 +60,9 @@ impl TopologyLink {
             can_switch,
             has_slots,
             name: Arc::clone(name),
+            upkeep,
+            tells_changes: AtomicBool::new(false),
+            reports_refusal: AtomicBool::new(false),
             generation: AtomicU64::new(0),
             reached: Watched::default(),
             run: Mutex::default(),
@@ -57,6 +82,29 @@ impl TopologyLink {
     /// What the connections are called.
     pub(crate) fn name(&self) -> &ClientName {
         &self.name
+    }
+
+    /// What the connections for renewals need.
+    pub(crate) const fn upkeep(&self) -> &Upkeep {
+        &self.upkeep
+    }
+
+    /// Whether a server tells which keys others change.
+    pub(crate) fn tells_changes(&self) -> bool {
+        self.tells_changes.load(Ordering::Relaxed)
+    }
+
+    /// A new connection for renewals tells which keys others change. Nobody told while there was none.
+    pub(crate) fn told_of_changes(&self) {
+        if self.tells_changes.swap(true, Ordering::Relaxed) {
+            let _ = self.upkeep.changes.send(PushInfo { kind: PushKind::Disconnection, data: Vec::new() });
+        }
+    }
+
+    /// A server refuses to tell which keys others change. Returns whether this is the first time.
+    pub(crate) fn refuses_changes(&self) -> bool {
+        self.tells_changes.store(false, Ordering::Relaxed);
+        !self.reports_refusal.swap(true, Ordering::Relaxed)
     }
 
     /// Reports that something is wrong, so perhaps another server is the master now.

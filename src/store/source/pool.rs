@@ -75,8 +75,8 @@ pub(super) fn open_pool(
     if certificates.is_some() {
         return Err(no_certificates("a pool makes its connections itself"));
     }
-    let messages = url.map(|url| Endpoint::new(url, None, limit)).transpose()?;
-    Ok(Group::fixed(CommandDial::Pool(pool), messages.map(Box::new).map(MessageDial::Endpoint)))
+    let endpoint = url.map(|url| Endpoint::new(url, None, limit)).transpose()?.map(Box::new);
+    Ok(Group::fixed(CommandDial::Pool(pool, endpoint.clone()), endpoint.map(MessageDial::Endpoint)))
 }
 
 pub(super) fn open_config(
@@ -93,8 +93,10 @@ pub(super) fn open_config(
     let endpoint = secured(Endpoint::new(info, credentials, config.command_timeout())?, certificates)?;
     match settings.pool {
         Some(pool) if endpoint.credentials.is_none() => {
-            let commands = own_pool(endpoint.info().clone(), pool, config)?;
-            Ok(Group::fixed(commands, Some(MessageDial::Endpoint(Box::new(endpoint)))))
+            let pool = own_pool(endpoint.info().clone(), pool, config)?;
+            let endpoint = Box::new(endpoint);
+            let commands = CommandDial::Pool(pool, Some(endpoint.clone()));
+            Ok(Group::fixed(commands, Some(MessageDial::Endpoint(endpoint))))
         }
         _ => Ok(single(endpoint)),
     }
@@ -104,11 +106,11 @@ fn own_pool(
     address: impl IntoConnectionInfo,
     settings: PoolConfig,
     config: &LockConfig,
-) -> Result<CommandDial, SourceError> {
+) -> Result<Pool, SourceError> {
     // `server.rs` sets the time limit of every command, for all kinds of sources.
     let connections = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(config.command_timeout()))
         .set_response_timeout(None);
     let manager = Manager::new_with_config(address, connections)?;
-    Ok(CommandDial::Pool(Pool::builder(manager).config(settings).runtime(Runtime::Tokio1).build()?))
+    Ok(Pool::builder(manager).config(settings).runtime(Runtime::Tokio1).build()?)
 }

@@ -52,6 +52,7 @@ use tokio::runtime::Handle;
 
 use super::connection::{
     ClientName, Connection, ConnectionCount, Endpoint, MessageDial, Route, Server, TimeLimit, TopologyLink,
+    Upkeep,
 };
 use super::error::OpenError;
 use super::task::Task;
@@ -117,9 +118,13 @@ impl Topology {
         group: Group,
         config: &LockConfig,
         name: &Arc<ClientName>,
+        upkeep: Upkeep,
     ) -> Result<(Arc<Self>, Option<Task>), OpenError> {
         let mut pollees = Pollees::new(&group, name);
         let (votes, faults) = pollees.ask(config.command_timeout()).await;
+        // The task that asks from now on runs on another runtime, and must not need that of the caller.
+        pollees.disconnect();
+        let runtime = upkeep.runtime.clone();
         let (rank, map) = match &group.discovery {
             Discovery::Fixed(_) => (Rank::default(), Map::of_one(Address::default())),
             Discovery::Cluster => {
@@ -132,20 +137,26 @@ impl Topology {
         if map.first().is_none() {
             return Err(group.explain(faults));
         }
-        let topology = Arc::new(Self::new(group, config.clone(), name, rank, map));
+        let topology = Arc::new(Self::new(group, config.clone(), (name, upkeep), (rank, map)));
         let watched = Arc::downgrade(&topology);
         let update = move |votes: &[Vote]| {
             let topology = watched.upgrade()?;
             topology.update(votes);
             Some(topology.pollees(votes))
         };
-        let watch = || Task::spawn(watch::watch(&topology.group, &topology.link, pollees, update));
+        let watch =
+            || Task::spawn_on(&runtime, watch::watch(&topology.group, &topology.link, pollees, update));
         let task = topology.can_switch().then(watch);
         Ok((topology, task))
     }
 
     /// Connects to none of the servers.
-    fn new(group: Group, config: LockConfig, name: &Arc<ClientName>, rank: Rank, map: Map) -> Self {
+    fn new(
+        group: Group,
+        config: LockConfig,
+        (name, upkeep): (&Arc<ClientName>, Upkeep),
+        (rank, map): (Rank, Map),
+    ) -> Self {
         let state = State {
             map,
             rank,
@@ -154,7 +165,7 @@ impl Topology {
             guests: BTreeMap::new(),
         };
         let topology = Self {
-            link: Arc::new(TopologyLink::new(group.can_switch(), group.is_cluster(), name)),
+            link: Arc::new(TopologyLink::new(group.can_switch(), group.is_cluster(), name, upkeep)),
             group,
             config,
             state: Mutex::new(state),

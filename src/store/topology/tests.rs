@@ -18,7 +18,7 @@ fn halves(low: u16, high: u16) -> Map {
 fn topology(map: Map) -> Topology {
     let seed = Endpoint::new("redis://127.0.0.1:1/", None, Duration::from_secs(1)).unwrap();
     let group = Group::cluster(vec![(at(1), seed)]);
-    Topology::new(group, LockConfig::default(), &Arc::default(), Rank::default(), map)
+    Topology::new(group, LockConfig::default(), (&Arc::default(), Upkeep::unused()), (Rank::default(), map))
 }
 
 fn hear(topology: &Topology, map: Map) {

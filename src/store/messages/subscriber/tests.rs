@@ -4,7 +4,7 @@ use tokio::sync::Notify;
 
 use super::*;
 use crate::base::sync::lock;
-use crate::store::connection::Endpoint;
+use crate::store::connection::{Endpoint, Upkeep};
 
 #[derive(Default)]
 struct Heard {
@@ -36,7 +36,7 @@ async fn who_wants_messages_of_a_server_that_cannot_be_reached_is_told_so() {
     let config = LockConfig::default();
     let (dial, link) = (
         MessageDial::Endpoint(Box::new(endpoint)),
-        Arc::new(TopologyLink::new(false, false, &Arc::default())),
+        Arc::new(TopologyLink::new(false, false, &Arc::default(), Upkeep::unused())),
     );
     let subscriber = Subscriber::start(dial, "127.0.0.1:1".into(), &link, &config, listener);
     subscriber.subscribe(&"a".into());
@@ -53,7 +53,7 @@ async fn a_subscription_to_a_channel_that_was_left_meanwhile_is_not_reported_and
     let (orders, mut task) = Task::new(
         MessageDial::Endpoint(Box::new(endpoint)),
         "127.0.0.1:1".into(),
-        &Arc::new(TopologyLink::new(true, false, &Arc::default())),
+        &Arc::new(TopologyLink::new(true, false, &Arc::default(), Upkeep::unused())),
         &LockConfig::default(),
         listener,
     );

@@ -1,0 +1,336 @@
+//! Programs that block all threads of their runtime keep their locks. A guard learns at once that its lock was deleted.
+
+use std::any::Any;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use lockkeeper::{HoldWatch, LockClient, LockConfig, LockConfigBuilder, LockOptions};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::support::child::is_alone;
+use crate::support::events::Events;
+use crate::support::{MS, SECOND, Scene, Server, connect, eventually, patient, soon};
+
+/// A hold of each type, with its key and what watches it. The guard stays in the box.
+struct Held {
+    key: &'static str,
+    watch: HoldWatch,
+    _guard: Box<dyn Any + Send>,
+}
+
+macro_rules! held {
+    ($key:literal, $guard:expr) => {{
+        let guard = $guard.await.unwrap();
+        Held { key: $key, watch: guard.watch(), _guard: Box::new(guard) }
+    }};
+}
+
+async fn hold_all(locks: &LockClient) -> Vec<Held> {
+    vec![
+        held!("r", locks.rlock("r").lock()),
+        held!("fair", locks.fair_lock("fair").lock()),
+        held!("fenced", locks.fenced_lock("fenced").lock()),
+        held!("read", locks.read_write_lock("read").read().lock()),
+        held!("write", locks.read_write_lock("write").write().lock()),
+        held!("{permits}:timeout", locks.semaphore("permits", 2).acquire()),
+    ]
+}
+
+/// A runtime with one thread, which a test can block.
+fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+/// Blocks the thread of a runtime for this time, and calls `meanwhile` again and again until then.
+fn while_blocked(runtime: &Runtime, time: Duration, spins: bool, mut meanwhile: impl FnMut()) {
+    let (begins, begun) = mpsc::channel();
+    runtime.spawn(async move {
+        let _ = begins.send(());
+        let start = Instant::now();
+        while spins && start.elapsed() < time {}
+        std::thread::sleep(time.saturating_sub(start.elapsed()));
+    });
+    begun.recv().unwrap();
+    let start = Instant::now();
+    while start.elapsed() < time {
+        meanwhile();
+        std::thread::sleep(10 * MS);
+    }
+}
+
+/// Guarantee 7. Without the thread, the same program loses them all.
+#[test]
+fn a_blocked_runtime_keeps_locks_of_every_type() {
+    for (spins, has_thread) in [(false, true), (true, true), (false, false)] {
+        let (server, own) = (Server::start(), runtime());
+        let config = LockConfig::builder().watchdog_lease(SECOND).watchdog_thread(has_thread);
+        let (locks, held) = own.block_on(async {
+            let locks = connect(server.url(), config).await;
+            let held = hold_all(&locks).await;
+            (locks, held)
+        });
+        let mut were_gone = false;
+        while_blocked(&own, 3 * SECOND, spins, || {
+            were_gone |= held.iter().any(|held| !server.run::<bool>(&["EXISTS", held.key]));
+        });
+        assert_eq!(were_gone, !has_thread, "spins: {spins}");
+        let lost: Vec<_> = held.iter().filter(|held| held.watch.is_lost()).map(|held| held.key).collect();
+        assert_eq!(lost.is_empty(), has_thread, "{lost:?}");
+        own.block_on(async {
+            drop(held);
+            soon(locks.shutdown()).await.unwrap();
+        });
+        let left = server.keys();
+        assert!(left.iter().all(|key| key.contains("permits")), "{left:?}");
+    }
+}
+
+/// Guarantee 20. The release needs the blocked runtime, so the lease of such a hold ends with it.
+#[test]
+fn a_blocked_runtime_keeps_no_lock_beyond_its_longest_time() {
+    let (server, own) = (Server::start(), runtime());
+    let lease = 2 * SECOND;
+    let options = LockOptions::builder().max_hold(3 * SECOND).build().unwrap();
+    let start = Instant::now();
+    let (locks, guard) = own.block_on(async {
+        let locks = connect(server.url(), LockConfig::builder().watchdog_lease(lease)).await;
+        let guard = locks.rlock("a").with(&options).lock().await.unwrap();
+        (locks, guard)
+    });
+    let granted = start.elapsed();
+    let (mut gone_at, watch) = (None, guard.watch());
+    while_blocked(&own, 6 * SECOND, false, || {
+        if gone_at.is_none() && !server.run::<bool>(&["EXISTS", "a"]) {
+            gone_at = Some(start.elapsed());
+        }
+    });
+    let gone_at = gone_at.expect("the key has ended");
+    // A machine that is busy sees it later.
+    assert!(
+        gone_at > granted + 2 * SECOND && gone_at < granted + 3 * SECOND + lease / 16 + 800 * MS,
+        "{gone_at:?}"
+    );
+    assert!(watch.is_lost());
+    own.block_on(async {
+        drop(guard);
+        soon(locks.shutdown()).await.unwrap();
+    });
+}
+
+/// Nothing else would show it: the locks are renewed.
+#[test]
+fn a_runtime_that_stands_still_is_an_event() {
+    let events = Events::default();
+    let _collecting = events.collect();
+    let (server, own) = (Server::start(), runtime());
+    let (locks, guard) = own.block_on(async {
+        let locks = connect(server.url(), LockConfig::builder().watchdog_lease(SECOND)).await;
+        let guard = locks.rlock("a").lock().await.unwrap();
+        (locks, guard)
+    });
+    while_blocked(&own, 2 * SECOND, false, || ());
+    let text = events.text();
+    let told = text.matches("the runtime of this client stands still").count();
+    assert!((1..=4).contains(&told), "once for each time that it doubles: {text}");
+    own.block_on(async {
+        soon(guard.unlock()).await.unwrap();
+        soon(locks.shutdown()).await.unwrap();
+    });
+}
+
+/// A lease so long that no renewal comes while a test waits.
+fn long() -> LockConfigBuilder {
+    patient().watchdog_lease(300 * SECOND)
+}
+
+/// Waits until the server tells of changes of so many keys.
+async fn tracked(server: &Server, keys: u64) {
+    let count = || {
+        let info: String = server.run(&["INFO", "stats"]);
+        let count = info.lines().find_map(|line| line.strip_prefix("tracking_total_keys:"));
+        count.unwrap().parse::<u64>().unwrap()
+    };
+    eventually("the keys are tracked", count, |count| *count >= keys).await;
+}
+
+/// Guarantee 6. Whoever deletes a lock, its guard learns it without a renewal.
+#[tokio::test]
+async fn a_deleted_lock_is_told_at_once() {
+    let scene = Scene::start();
+    let (locks, other) = (scene.client_with(long()).await, scene.client().await);
+    type Ends = fn(&Server, &str);
+    let ways: [(&str, Ends); 4] = [
+        ("DEL", |server, key| server.run(&["DEL", key])),
+        ("RENAME", |server, key| server.run(&["RENAME", key, "elsewhere"])),
+        ("PEXPIRE", |server, key| server.run(&["PEXPIRE", key, "1"])),
+        ("FLUSHALL", |server, _| server.run(&["FLUSHALL"])),
+    ];
+    for (way, ends) in ways {
+        let held = hold_all(&locks).await;
+        tracked(&scene.server, held.len() as u64).await;
+        for held in &held {
+            if held.key == "read" && way != "FLUSHALL" {
+                continue; // of a reader, the server tells changes of its own key only
+            }
+            ends(&scene.server, held.key);
+            let is_lost = || held.watch.is_lost();
+            eventually(&format!("{} is lost after {way}", held.key), is_lost, |is_lost| *is_lost).await;
+        }
+        drop(held);
+        scene.server.run::<()>(&["FLUSHALL"]);
+    }
+    let guard = locks.rlock("forced").lock().await.unwrap();
+    tracked(&scene.server, 1).await;
+    let info = other.inspect("forced").await.unwrap().unwrap();
+    assert!(other.force_unlock(&info).await.unwrap());
+    soon(guard.ended()).await.unwrap_err();
+    // The hold has a lease of its own, so nothing renews it.
+    let options = LockOptions::builder().fixed(300 * SECOND).build().unwrap();
+    let guard = locks.rlock("fixed").with(&options).lock().await.unwrap();
+    tracked(&scene.server, 1).await;
+    scene.server.run::<()>(&["DEL", "fixed"]);
+    soon(guard.ended()).await.unwrap_err();
+    drop((guard, locks, other));
+    scene.server.run::<()>(&["FLUSHALL"]);
+    scene.end().await;
+}
+
+/// The connection on which the server tells is gone, and comes again.
+#[tokio::test]
+async fn a_lost_connection_for_renewals_costs_no_news() {
+    let scene = Scene::start();
+    let locks = scene.client_with(long()).await;
+    let guard = locks.rlock("a").lock().await.unwrap();
+    tracked(&scene.server, 1).await;
+    // The id of the connection that is told of changes, once it has renewed something.
+    let telling = || {
+        let clients: String = scene.server.run(&["CLIENT", "LIST"]);
+        let field =
+            |line: &str, name| line.split(' ').find_map(|field| field.strip_prefix(name)).map(str::to_owned);
+        let tells = |line: &&str| {
+            field(line, "flags=").is_some_and(|flags| flags.contains('t'))
+                && field(line, "cmd=").is_some_and(|cmd| cmd.starts_with("eval"))
+        };
+        clients.lines().find(tells).and_then(|line| field(line, "id="))
+    };
+    for _ in 0..3 {
+        let id = eventually("a connection tells", telling, Option::is_some).await;
+        scene.server.run::<()>(&["CLIENT", "KILL", "ID", id.as_deref().unwrap()]);
+        eventually("another one tells", telling, |other| other.is_some() && *other != id).await;
+    }
+    assert!(!guard.is_lost());
+    scene.server.run::<()>(&["DEL", "a"]);
+    soon(guard.ended()).await.unwrap_err();
+    drop((guard, locks));
+    scene.end().await;
+}
+
+/// The lock is deleted while its program is blocked. Other threads of the program learn it, and `run` goes no further.
+#[test]
+fn a_lock_that_is_deleted_while_its_program_is_blocked_is_told_to_other_threads() {
+    let (server, own) = (Server::start(), runtime());
+    let (locks, guard) = own.block_on(async {
+        let locks = connect(server.url(), long()).await;
+        let guard = locks.rlock("a").lock().await.unwrap();
+        tracked(&server, 1).await;
+        (locks, guard)
+    });
+    let watch = guard.watch();
+    let mut told_after = None;
+    server.run::<()>(&["DEL", "a"]);
+    let deleted = Instant::now();
+    while_blocked(&own, 2 * SECOND, false, || {
+        if told_after.is_none() && watch.is_lost() {
+            told_after = Some(deleted.elapsed());
+        }
+    });
+    assert!(told_after.is_some(), "before the block ended");
+    own.block_on(async {
+        guard.run(async { unreachable!("the work goes on") as () }).await.unwrap_err();
+        drop(guard);
+        soon(locks.shutdown()).await.unwrap();
+    });
+}
+
+/// Without the right to ask for it, everything is as it was, and one event says so.
+#[tokio::test]
+async fn a_server_that_tells_no_changes_costs_no_renewal() {
+    let events = Events::default();
+    let _collecting = events.collect();
+    let scene = Scene::start();
+    scene.server.run::<()>(&[
+        "ACL",
+        "SETUSER",
+        "locker",
+        "on",
+        ">secret",
+        "+@all",
+        "-client|tracking",
+        "~*",
+        "&*",
+    ]);
+    let url = format!("redis://locker:secret@127.0.0.1:{}/", scene.server.port());
+    let locks = connect(url, LockConfig::builder().watchdog_lease(SECOND)).await;
+    let guards = [locks.rlock("a").lock().await.unwrap(), locks.rlock("b").lock().await.unwrap()];
+    let renewals = scene.server.calls("pexpire");
+    eventually("they are renewed", || scene.server.calls("pexpire"), |calls| *calls > renewals + 8).await;
+    assert!(guards.iter().all(|guard| !guard.is_lost()));
+    let text = events.text();
+    assert_eq!(text.matches("the server does not tell when a lock is deleted").count(), 1, "{text}");
+    drop((guards, locks));
+    scene.end().await;
+}
+
+/// Each change leads to a look, which writes nothing: otherwise clients would tell each other of their looks for ever.
+#[tokio::test]
+async fn a_lock_that_changes_all_the_time_is_looked_at_less_and_less() {
+    let scene = Scene::start();
+    let locks = scene.client_with(long()).await;
+    let guard = locks.rlock("a").lock().await.unwrap();
+    tracked(&scene.server, 1).await;
+    let looks = scene.server.calls("hexists");
+    let start = Instant::now();
+    while start.elapsed() < 3 * SECOND {
+        scene.server.run::<()>(&["HSET", "a", "other", "1"]);
+        tokio::time::sleep(5 * MS).await;
+    }
+    let looks = scene.server.calls("hexists") - looks;
+    // 0, 250, 750, 1750 ms after the first change.
+    assert!((2..=6).contains(&looks), "{looks}");
+    scene.server.run::<()>(&["DEL", "a"]);
+    soon(guard.ended()).await.unwrap_err();
+    drop((guard, locks));
+    scene.end().await;
+}
+
+/// A thread for each client, while it is connected.
+#[test]
+fn the_thread_ends_with_its_client() {
+    if !is_alone("blocked::the_thread_ends_with_its_client") {
+        return; // it ran in a process whose threads are its own
+    }
+    let threads = || {
+        let all = std::fs::read_dir("/proc/self/task").unwrap();
+        let names = all.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        names.filter(|name| name.trim() == "lockkeeper").count()
+    };
+    let (server, own) = (Server::start(), runtime());
+    own.block_on(async {
+        let none = connect(server.url(), LockConfig::builder().watchdog_thread(false)).await;
+        assert_eq!(threads(), 0);
+        let first = connect(server.url(), LockConfig::builder()).await;
+        let second = connect(server.url(), LockConfig::builder()).await;
+        eventually("each has a thread", threads, |count| *count == 2).await;
+        first.shutdown().await.unwrap();
+        eventually("the thread of the first has ended", threads, |count| *count == 1).await;
+        let guard = second.rlock("a").lock().await.unwrap();
+        drop(second);
+        assert_eq!(threads(), 1, "the guard needs it");
+        drop(guard);
+        eventually("the last thread has ended", threads, |count| *count == 0).await;
+        drop((none, first));
+        let refused = LockClient::connect("redis://127.0.0.1:1/").await;
+        assert!(refused.is_err());
+        eventually("a failed connect leaves none", threads, |count| *count == 0).await;
+    });
+}
