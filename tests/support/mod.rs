@@ -111,15 +111,15 @@ impl Scene {
     /// Closes the connections on which clients send commands. Returns when the clients have noticed: the task of each
     /// connection has ended.
     pub async fn disconnect(&self) {
-        let before = tasks();
+        let (list, before) = (self.server.clients(), tasks());
         let closed: usize = self.server.run(&["CLIENT", "KILL", "TYPE", "normal"]);
         assert!(closed > 0, "no client is connected");
         // A client connects again at once if a renewal is due.
         let left_and_new = || {
             let new = self.server.clients().iter().filter(|client| client.contains(" flags=N ")).count();
-            (tasks(), new)
+            (tasks(), new, before, closed, list.clone(), self.server.clients())
         };
-        eventually("the clients notice", left_and_new, |(left, new)| left + closed <= before + new).await;
+        eventually("the clients notice", left_and_new, |(left, new, ..)| left + closed <= before + new).await;
     }
 
     /// Waits until no lock is held and no client listens.
@@ -133,10 +133,10 @@ impl Scene {
         if !child::was_at(&self.server.url()) {
             eventually("no record is left", || self.server.records(), Vec::is_empty).await;
         }
-        // On a busy machine a command can time out. Then the client undoes the attempt in the background, for longer
-        // than `LIMIT`.
-        within(2 * LIMIT, "no connection is left", || self.server.clients(), Vec::is_empty).await;
-        within(2 * LIMIT, "no task is left", tasks, |&left| left <= self.tasks).await;
+        // On a busy machine a command can time out. Then the client undoes the attempt in the background, for half a minute after the
+        // server has answered.
+        within(3 * LIMIT, "no connection is left", || self.server.clients(), Vec::is_empty).await;
+        within(3 * LIMIT, "no task is left", tasks, |&left| left <= self.tasks).await;
         panics::none();
     }
 }
