@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::support::{
-    Faults, MS, SECOND, Scene, at_least, connect, eventually, fixed, only_this_is_lost, patient,
-    renewing, soon, timed,
+    Faults, MS, SECOND, Scene, at_least, connect, eventually, fixed, only_this_is_lost, patient, renewing,
+    soon, timed,
 };
 use lockkeeper::{Error, LockClient, LockConfig, LockGuard, Source};
 use lockkeeper_memory::MemoryServer;
