@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::support::fixture::{Fixture, for_each_lock};
-use crate::support::{MS, SECOND, Scene, eventually, patient, poll_until, soon, timed, waiter};
+use crate::support::{
+    MS, SECOND, Scene, eventually, patient, poll_until_it_waits, soon, timed, waiter, woken,
+};
 use futures_util::FutureExt;
 use lockkeeper::{BaseLock, Error, LockConfigBuilder};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
+use tokio_test::task;
 
 /// Guarantee 8. A waiter future is polled until it waits, and never again. It keeps no other waiter from a free lock,
 /// not even a waiter whose time limit is shorter than any poll interval.
@@ -17,15 +20,12 @@ async fn a_stalled_waiter_does_not_hide_a_free_lock<F: Fixture>() {
     let (locks, beside) = (scene.client().await, scene.client().await);
     let guard = F::rival(&beside, "a").lock().await.unwrap();
     let mut stalled = F::lock(&locks, "a");
-    let mut waiting = Box::pin(stalled.lock());
-    let before = scene.server.calls("evalsha");
-    poll_until(&mut waiting, || scene.server.calls("evalsha") >= before + 2).await;
-    // It has subscribed and attempted again. The reply arrives before that of a later command on the same connection. So
-    // with the next poll it waits, and the next wake-up goes to it.
-    assert!(F::rival(&locks, "a").is_locked().await.unwrap());
-    assert!(waiting.as_mut().now_or_never().is_none());
+    let mut waiting = task::spawn(stalled.lock());
+    // From here on, the next wake-up goes to it.
+    poll_until_it_waits(&scene.server, &locks, || waiting.poll().is_pending()).await;
     assert!(F::lock(&locks, "a").try_lock_for(20 * MS).await.unwrap().is_none(), "the lock is held");
     guard.unlock().await.unwrap();
+    woken(&mut waiting).await; // by the message
     for _ in 0..5 {
         let guard = F::lock(&locks, "a").try_lock_for(SECOND).await.unwrap();
         guard.expect("the lock is free").unlock().await.unwrap();

@@ -275,10 +275,6 @@ impl Cluster {
             Some(view)
         };
         let views: Option<Vec<_>> = self.answering().map(view).collect();
-        let is_up = |server: &Server| {
-            let info: String = server.run(&["INFO", "replication"]);
-            info.contains("role:master") || info.contains("master_link_status:up")
-        };
         views.is_some_and(|views| {
             views[0].len() == self.servers.len()
                 && views[0].iter().all(|known| known.is_well)
@@ -303,7 +299,8 @@ impl Cluster {
         self.master_of(slot)
     }
 
-    /// Lets a replica take the place of its master, which agrees. Returns the index of the new master.
+    /// Lets a replica take the place of its master, which agrees. Returns the index of the new master, when the old one has copied
+    /// from it.
     pub fn fail_over(&self, slot: u16) -> usize {
         let from = self.master_of(slot);
         let master = id_of(&self.servers[from]);
@@ -324,7 +321,10 @@ impl Cluster {
             self.owner(slot).is_some_and(|owner| owner != from)
         });
         wait_until("the old master knows that it is none", || !self.is_master(from));
-        self.switched(slot, from)
+        let after = self.switched(slot, from);
+        // A replica that never copied from its master has data of unlimited age, so it does not ask for votes when this master ends.
+        wait_until("the old master has copied from the new one", || is_up(&self.servers[from]));
+        after
     }
 
     /// Lets all servers forget all scripts.
@@ -515,6 +515,12 @@ fn is_ok(server: &Server) -> bool {
     info.is_ok_and(|info| info.contains("cluster_state:ok"))
 }
 
+/// Whether it is a master, or a replica that has copied from its master and is connected to it.
+fn is_up(server: &Server) -> bool {
+    let info: String = server.run(&["INFO", "replication"]);
+    info.contains("role:master") || info.contains("master_link_status:up")
+}
+
 fn wait_until(what: &str, is_so: impl FnMut() -> bool) {
     turn::wait_until(LIMIT, what, is_so);
 }
@@ -550,6 +556,18 @@ mod tests {
         group.close_slot(slot, added);
         assert_eq!((group.master_of(slot), group.keys_in(added, slot)), (added, vec!["a".to_owned()]));
         group.move_slot(slot, first);
+        // The old master can continue from nothing that it has, so it copies everything from the new one, and not at once.
+        group.servers[first].run::<()>(&["DEBUG", "CHANGE-REPL-ID"]);
+        for server in &group.servers {
+            server.run::<()>(&[
+                "CONFIG",
+                "SET",
+                "repl-diskless-sync",
+                "yes",
+                "repl-diskless-sync-delay",
+                "2",
+            ]);
+        }
         let second = group.fail_over(slot);
         assert_ne!(second, first);
         assert_eq!(group.keys(), ["a"]);

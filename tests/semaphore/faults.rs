@@ -1,12 +1,15 @@
 //! Faults of the connection: a lost reply, a copy that runs late, a cut. curator#855: a semaphore that stopped granting under network
 //! stress. redisson#6302 and #3573 are about replies and leases of permits.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use lockkeeper::{Error, LockConfig};
 use tokio::time::sleep;
 
 use super::{end, is_whole};
 use crate::support::late::{deliver, stuck};
-use crate::support::{MS, SECOND, Scene, calls_of, connect, eventually, fixed, patient, soon};
+use crate::support::{LIMIT, MS, SECOND, Scene, calls_of, connect, eventually, fixed, patient, soon};
 
 #[tokio::test]
 async fn a_command_whose_reply_is_lost_counts_once() {
@@ -71,13 +74,15 @@ async fn no_permit_is_missing_after_many_cuts() {
     let config = || patient().command_timeout(500 * MS).retry_timeout(20 * SECOND);
     let locks = connect(proxy.url(), config()).await;
     let semaphore = locks.semaphore("a", 3);
+    let acquired = Arc::new(AtomicU32::new(0));
     let mut tasks = Vec::new();
     for number in 0..6_u32 {
-        let semaphore = semaphore.clone();
+        let (semaphore, acquired) = (semaphore.clone(), Arc::clone(&acquired));
         tasks.push(tokio::spawn(async move {
             for round in 0..30 {
                 let wanted = 1 + (number + round) % 2;
                 let permit = semaphore.acquire_many(wanted).await.unwrap();
+                acquired.fetch_add(1, Ordering::Relaxed);
                 sleep(MS).await;
                 // A cut can cost a permit its renewal, but never another one.
                 if round % 2 == 0 { drop(permit) } else { permit.unlock().await.unwrap() }
@@ -89,17 +94,24 @@ async fn no_permit_is_missing_after_many_cuts() {
             task.await.unwrap();
         }
     };
-    let cuts = async {
+    let mut cuts = 0;
+    let cutting = async {
         loop {
+            // On a busy machine, a command takes longer than the pause. Between two cuts somebody acquires, or no command would ever
+            // succeed.
+            let before = acquired.load(Ordering::Relaxed);
             sleep(30 * MS).await;
+            eventually("somebody acquires", || acquired.load(Ordering::Relaxed), |&now| now > before).await;
             proxy.cut();
+            cuts += 1;
         }
     };
     tokio::select! {
         () = all => {}
-        () = cuts => {}
-        () = sleep(60 * SECOND) => panic!("the tasks did not end"),
+        () = cutting => {}
+        () = sleep(3 * LIMIT) => panic!("the tasks did not end"),
     }
+    assert!(cuts >= 5, "{cuts} cuts");
     let beside = scene.client().await;
     locks.shutdown().await.unwrap();
     is_whole(&scene, &beside.semaphore("a", 3), 3).await;

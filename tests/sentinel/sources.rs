@@ -84,7 +84,8 @@ async fn sentinels_and_servers_have_users_of_their_own() {
         sentinels.collect::<Vec<_>>()
     );
     let source = toml::from_str::<Source>(&file).unwrap().with_credentials(&credentials);
-    let config = patient().watchdog_lease(3 * SECOND).retry_timeout(60 * SECOND).build().unwrap();
+    // The failover of a busy machine takes seconds, and the lock has to outlive it.
+    let config = patient().watchdog_lease(15 * SECOND).retry_timeout(60 * SECOND).build().unwrap();
     let locks = LockClient::connect_with(source, config).await.unwrap();
     let guard = locks.rlock("a").lock().await.unwrap();
     let waiting = waiter(locks.rlock("a"));
