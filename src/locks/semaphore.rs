@@ -242,7 +242,7 @@ impl Semaphore {
 
     /// Acquires a permit, runs `work`, and releases the permit. Returns what `work` returns. Asks the server.
     ///
-    /// `work` is dropped when the permit is lost, as in [`LockGuard::run`].
+    /// `work` is dropped when the permit is lost, as in [`LockGuard::finish`].
     ///
     /// # Errors
     ///

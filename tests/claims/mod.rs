@@ -127,7 +127,7 @@ async fn a_claim_is_renewed_and_told_of_its_loss() {
     assert_eq!((&*stopped.lock.name, &*stopped.lock.key), ("1", "{jobs}:1"));
     assert!(lost.is_lost() && !kept.is_lost());
     events.tell_lost("1", "the server no longer has it").await;
-    assert!(matches!(lost.unlock().await, Err(Error::NotHeld(lock)) if lock.name == "1"));
+    assert!(matches!(lost.unlock().await, Err(Error::NotHeld(lost)) if lost.lock.name == "1"));
 
     // It is free for others, and the next claim has a greater token than the one that was lost.
     let next = claim(&jobs).await.unwrap();

@@ -4,8 +4,9 @@ use smallvec::SmallVec;
 
 use super::deadline::{Deadline, HoldOnMember};
 use crate::base::clock;
+use crate::base::error::LossCause;
 use crate::base::sync::nothing_is_locked;
-use crate::telemetry::{LossCause, Renewed};
+use crate::telemetry::Renewed;
 
 /// What became of the holds of a grant while its mutex was locked.
 ///

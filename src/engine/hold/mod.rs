@@ -16,11 +16,11 @@ use tracing::Span;
 
 use super::members::PerMember;
 use crate::base::clock::{self, Moment};
-use crate::base::error::LockId;
+use crate::base::error::{LockId, LossCause, Lost};
 use crate::base::sync::nothing_is_locked;
 use crate::base::timer::sleep;
 use crate::engine::hold::lease::quorum_deadline;
-use crate::telemetry::{self, LossCause};
+use crate::telemetry;
 
 /// How often a waiter for the loss of a fixed lease reads the clock: timers stop while the host is suspended.
 const LOOK: Duration = Duration::from_secs(1);
@@ -45,7 +45,7 @@ pub(crate) struct Hold {
     term: Term,
     end_notify: Notify,
     subject: Subject,
-    /// [`HELD`], [`GIVEN_BACK`] or [`REPORTED`].
+    /// [`HELD`], [`GIVEN_BACK`], or [`REPORTED`] and the number of the cause.
     report: AtomicU8,
     metrics: telemetry::Held,
     /// The span of the hold, if a subscriber wants it. Boxed, because a process can have many holds.
@@ -97,8 +97,12 @@ pub(crate) struct Term {
 const HELD: u8 = 0;
 /// The hold was released. This is no loss, unless the server says that the hold had ended before.
 const GIVEN_BACK: u8 = 1;
-/// The loss was reported.
+/// The loss was reported. This value and those after it are the causes, in the order of their numbers.
 const REPORTED: u8 = 2;
+
+const fn reported(cause: LossCause) -> u8 {
+    REPORTED + cause as u8
+}
 
 impl Hold {
     pub(crate) fn new(
@@ -117,6 +121,13 @@ impl Hold {
 
     pub(crate) fn lock(&self) -> LockId {
         self.subject.id()
+    }
+
+    /// Returns the error of a lost hold. If no loss was reported, a server said that it no longer has the hold.
+    pub(crate) fn loss(&self) -> Lost {
+        let reported = self.report.load(Ordering::Acquire).checked_sub(REPORTED);
+        let cause = reported.and_then(|cause| LossCause::ALL.get(usize::from(cause)));
+        Lost { lock: self.lock(), cause: cause.copied().unwrap_or(LossCause::Removed) }
     }
 
     pub(crate) const fn quorum(&self) -> usize {
@@ -297,17 +308,22 @@ impl Hold {
         nothing_is_locked();
         self.end_notify.notify_waiters();
         let live = |cell: &&AtomicU64| cell.load(Ordering::Acquire) > now.as_nanos();
+        let cause = cause.unwrap_or_else(|| self.cause(now));
         if self.deadlines.iter().filter(live).count() < self.quorum
-            && self.report.compare_exchange(HELD, REPORTED, Ordering::AcqRel, Ordering::Acquire).is_ok()
+            && self
+                .report
+                .compare_exchange(HELD, reported(cause), Ordering::AcqRel, Ordering::Acquire)
+                .is_ok()
         {
-            self.report_lost(cause.unwrap_or_else(|| self.cause(now)), now);
+            self.report_lost(cause, now);
         }
     }
 
     /// Reports that the hold was gone when it was released, if its loss was not reported before. Call this with nothing
     /// locked.
     fn tell_gone(&self, now: Moment) {
-        if self.report.swap(REPORTED, Ordering::AcqRel) != REPORTED {
+        let unless_reported = |was| (was < REPORTED).then_some(reported(LossCause::Removed));
+        if self.report.fetch_update(Ordering::AcqRel, Ordering::Acquire, unless_reported).is_ok() {
             self.report_lost(LossCause::Removed, now);
         }
     }
@@ -316,15 +332,9 @@ impl Hold {
     fn report_lost(&self, cause: LossCause, now: Moment) {
         nothing_is_locked();
         self.metrics.is_lost(cause, now);
-        let cause = match cause {
-            LossCause::NotRenewed => "its lease was not renewed in time",
-            LossCause::Removed => "the server no longer has it",
-            LossCause::LeaseEnded => "its lease ended",
-            LossCause::MaxHold => "the longest hold ended",
-        };
         let LockId { name, key, server, .. } = self.subject.id();
         let _inside = self.span().entered();
-        tracing::warn!(lock = name, key, server, cause, "a lock was lost");
+        tracing::warn!(lock = name, key, server, %cause, "a lock was lost");
     }
 
     /// Returns why the deadline passed.
