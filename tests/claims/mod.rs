@@ -135,6 +135,11 @@ async fn a_claim_is_renewed_and_told_of_its_loss() {
     next.extend(60 * SECOND).await.unwrap();
     assert!(next.remaining() > 50 * SECOND);
     next.unlock().await.unwrap();
+    // Nobody notices the deletion before the job is done. Only the release of `finish` can tell.
+    let deleted = claim(&jobs).await.unwrap();
+    let name = format!("{{jobs}}:{}", deleted.name());
+    let error = deleted.finish(async { scene.server.run::<()>(&["DEL", &name]) }).await.unwrap_err();
+    assert!(matches!(error, Error::NotHeld(_)), "{error}");
     kept.unlock().await.unwrap();
     let fixed = jobs.clone().with(&fixed(200 * MS)).claim(JOBS).await.unwrap().unwrap();
     soon(fixed.ended()).await.unwrap_err();
