@@ -147,8 +147,9 @@ impl Worker {
                 Err(problem) => self.failed(job, problem).await,
             }
         };
-        // If the claim is lost, the work is dropped. The job is still open then, so a worker claims it again.
-        claim.run(work).await?
+        // If the claim is lost, the work is dropped, or this returns an error after it. If the job is still open then, a worker claims it
+        // again.
+        claim.finish(work).await?
     }
 
     /// The inner result is that of the job.

@@ -38,6 +38,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1/".to_owned());
     // Two clients stand for two processes.
     let clients = [LockClient::connect(&*url).await?, LockClient::connect(&*url).await?];
+    let outcome = run(&clients).await;
+    for client in clients {
+        client.shutdown().await?;
+    }
+    outcome
+}
+
+async fn run(clients: &[LockClient; 2]) -> Result<(), Box<dyn Error>> {
     let api = Arc::new(Api::default());
     let mut calls = JoinSet::new();
     for number in 0..12 {
@@ -59,8 +67,5 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     // The number of permits stays on the server. A service would leave it there.
     limit.delete().await?;
-    for client in clients {
-        client.shutdown().await?;
-    }
     Ok(())
 }

@@ -24,15 +24,20 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1/".into());
     let config = LockConfig::builder().watchdog_lease(LEASE).build()?;
     let locks = LockClient::connect_with(url, config).await?;
-    let mut lock = locks.rlock(LOCK);
+    let outcome = run(&locks).await;
+    locks.shutdown().await?;
+    outcome
+}
 
+async fn run(locks: &LockClient) -> Result<(), Box<dyn Error>> {
+    let mut lock = locks.rlock(LOCK);
     println!("a job of 4 s, with a lease of {LEASE:?}");
     let steps = lock.run(job(8)).await?;
     println!("  the job is done, {steps} steps");
 
     println!("the same job, and somebody removes the lock in the middle");
     let guard = lock.lock().await?;
-    let (outcome, removed) = tokio::join!(guard.run(job(8)), remove_after(&locks, 4 * STEP + STEP / 2));
+    let (outcome, removed) = tokio::join!(guard.run(job(8)), remove_after(locks, 4 * STEP + STEP / 2));
     let removed = removed?;
     let Err(lost) = outcome else { return Err("the job was not stopped".into()) };
     println!("  the job was stopped after {:.0?}: {lost}", removed.elapsed());
@@ -42,7 +47,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
         Err(error) => println!("  unlock also fails: {error}"),
         Ok(()) => return Err("unlock does not report the loss".into()),
     }
-    locks.shutdown().await?;
     Ok(())
 }
 

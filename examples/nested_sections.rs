@@ -18,7 +18,12 @@ const LOCK: &str = "lock:example:accounts";
 async fn main() -> Result<()> {
     let url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1/".into());
     let locks = LockClient::connect(url).await?;
+    let outcome = run(&locks).await;
+    locks.shutdown().await?;
+    outcome
+}
 
+async fn run(locks: &LockClient) -> Result<()> {
     println!("with one handle");
     let mut lock = locks.rlock(LOCK);
     let outer = lock.lock().await?;
@@ -33,8 +38,7 @@ async fn main() -> Result<()> {
     let mut owner = locks.owner();
     transfer(&mut owner, "ada", "grace", 250).await?;
     println!("  locked: {}", owner.rlock(LOCK).is_locked().await?);
-
-    locks.shutdown().await
+    Ok(())
 }
 
 /// Holds the lock around both entries, so no other owner sees one without the other.

@@ -21,7 +21,12 @@ const PATIENCE: Duration = Duration::from_millis(300);
 async fn main() -> Result<(), Box<dyn Error>> {
     let url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1/".into());
     let locks = LockClient::connect(url).await?;
+    let outcome = run(&locks).await;
+    locks.shutdown().await?; // also after an error
+    outcome
+}
 
+async fn run(locks: &LockClient) -> Result<(), Box<dyn Error>> {
     let mut first = locks.rlock(LOCK);
     let guard = first.lock().await?;
     println!("first:  holds `{}`; the watchdog renews it until the release", guard.name());
@@ -42,7 +47,5 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let guard = second.lock().await?;
     println!("second: acquired the lock after {:.1?}", start.elapsed());
     guard.unlock().await?;
-
-    locks.shutdown().await?;
     Ok(())
 }

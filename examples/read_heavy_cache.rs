@@ -26,6 +26,8 @@ const READERS: usize = 4;
 const READING: Duration = Duration::from_secs(2);
 /// How long a client keeps the read lock after a read.
 const LINGER: Duration = Duration::from_millis(20);
+/// The lease of the writer: if it dies while it writes, nobody can read for so long.
+const WRITER_LEASE: Duration = Duration::from_secs(2);
 /// Between the writes of two keys, and between two versions.
 const KEY_PAUSE: Duration = Duration::from_millis(1);
 const VERSION_PAUSE: Duration = Duration::from_millis(50);
@@ -56,13 +58,14 @@ async fn main() -> Result<()> {
     let client = redis::Client::open(url.as_str())?;
     let mut redis = client.get_multiplexed_async_connection_with_config(&config).await?;
     let locks = LockClient::connect(url).await?;
-    let linger = LockOptions::builder().linger(LINGER).build()?;
-    let lock = || Some(locks.read_write_lock(LOCK).with(&linger));
+    let reading = LockOptions::builder().linger(LINGER).build()?;
+    let writing = LockOptions::builder().renewed(WRITER_LEASE).build()?;
+    let lock = |options| Some(locks.read_write_lock(LOCK).with(options));
     let args: Vec<String> = env::args().skip(1).collect();
     let outcome = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => manage(lock(), &mut redis).await,
+        [] => manage(lock(&writing), &mut redis).await,
         [WITHOUT_LOCKS] => manage(None, &mut redis).await,
-        [READER] => read_for_a_while(lock(), &mut redis).await,
+        [READER] => read_for_a_while(lock(&reading), &mut redis).await,
         [READER, WITHOUT_LOCKS] => read_for_a_while(None, &mut redis).await,
         _ => Err(format!("usage: read_heavy_cache [{WITHOUT_LOCKS}]").into()),
     };
@@ -76,7 +79,10 @@ async fn read_for_a_while(mut lock: Lock, redis: &mut Redis) -> Result<()> {
     let start = Instant::now();
     while start.elapsed() < READING {
         let versions = match &mut lock {
-            Some(lock) => lock.read().run(read(redis)).await??,
+            // In the handler of a request, this is the budget of the request.
+            Some(lock) => {
+                lock.read().try_run_for(PATIENCE, read(redis)).await?.ok_or("somebody writes")??
+            }
             None => read(redis).await?,
         };
         reads += 1;

@@ -16,7 +16,7 @@ pub use api::list_parts::ListParts;
 pub use api::owner::Owner;
 pub use base::config::{LockConfig, LockConfigBuilder};
 pub use base::credentials::Credentials;
-pub use base::error::{Cause, ConfigError, Error, LockId, Lost, Result};
+pub use base::error::{Cause, ConfigError, Error, LockId, LossCause, Lost, Result};
 pub use base::options::{LockOptions, LockOptionsBuilder};
 pub use base::token::FencingToken;
 #[cfg(feature = "__simulation")]

@@ -10,7 +10,7 @@ use crate::support::{
     Faults, MS, Proxy, SECOND, Scene, Server, at_least, at_most, connect, eventually, fixed, patient,
     poll_until, soon, throughout, timed, waiter,
 };
-use lockkeeper::{BaseLock, LockClient, MultiLock};
+use lockkeeper::{BaseLock, LockClient, LossCause, MultiLock};
 use tokio::time::sleep;
 
 /// `max_hold` ends a write hold while a read hold of the same owner is renewed. The guards stay alive, as in work that
@@ -125,18 +125,21 @@ async fn each_lost_hold_is_reported_once() {
 
     let guard = locks.rlock("looked").with(&fixed(100 * MS)).lock().await.unwrap();
     eventually("the lease ended", || guard.is_lost(), |&lost| lost).await;
-    assert!(soon(guard.run(async {})).await.is_err());
+    let lost = soon(guard.run(async {})).await.unwrap_err();
     drop(guard);
-    events.tell_lost("looked", "its lease ended").await;
+    events.tell_lost("looked", &lost.cause.to_string()).await;
+    assert_eq!(lost.cause, LossCause::LeaseEnded);
 
     let guard = locks.rlock("awaited").with(&at_most(100 * MS)).lock().await.unwrap();
-    soon(guard.ended()).await.unwrap_err();
-    assert!(guard.unlock().await.is_err());
-    events.tell_lost("awaited", "the longest hold ended").await;
+    let lost = soon(guard.ended()).await.unwrap_err();
+    assert_eq!(guard.unlock().await.unwrap_err().loss_cause(), Some(LossCause::MaxHold));
+    events.tell_lost("awaited", &lost.cause.to_string()).await;
+    assert_eq!(lost.cause, LossCause::MaxHold);
 
     let guard = locks.rlock("renewed").lock().await.unwrap();
     scene.server.run::<()>(&["DEL", "shop:renewed"]);
-    assert!(soon(guard.run(std::future::pending::<()>())).await.is_err());
+    let lost = soon(guard.run(std::future::pending::<()>())).await.unwrap_err();
+    assert_eq!(lost.cause, LossCause::Removed);
     drop(guard);
     events.tell_lost("renewed", removed).await;
 

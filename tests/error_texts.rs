@@ -7,13 +7,12 @@ use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
 
 /// Files whose texts are no errors, or errors that explain themselves, and why.
-const OTHER_TEXTS: [(&str, &str); 23] = [
+const OTHER_TEXTS: [(&str, &str); 22] = [
     ("src/diagnosis/clients.rs", "what a list shows of a holder"),
     ("src/diagnosis/info.rs", "what a list shows of a lock"),
     ("src/diagnosis/long_waits.rs", "the fields of an event"),
     ("src/diagnosis/waits.rs", "what `why` shows"),
     ("src/engine/grant/explorer.rs", "a test"),
-    ("src/engine/hold/mod.rs", "the causes of a loss in events: docs/observe.md"),
     ("src/engine/observer.rs", "a test"),
     ("src/engine/visit.rs", "a test"),
     ("src/engine/wait/explorer.rs", "a test"),

@@ -6,7 +6,7 @@ use crate::support::{
     Faults, LIMIT, MS, SECOND, Scene, connect, eventually, patient, renewed, soon, throughout, timed,
 };
 use futures_util::FutureExt;
-use lockkeeper::{BaseLock, Error, HoldWatch, LockConfig, Lost};
+use lockkeeper::{BaseLock, Error, HoldWatch, LockConfig, LossCause, Lost};
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// Guarantees 1 and 6. On a silent connection the guard is lost at its deadline at the latest, and before another
@@ -371,6 +371,7 @@ async fn unlock_of_a_lost_guard_returns_not_held_without_an_answer<F: Fixture>()
         let (unlocked, took) = timed(guard.unlock()).await;
         let error = unlocked.unwrap_err();
         assert!(matches!(error, Error::NotHeld(_)) && error.work_was_unprotected(), "{error:?}");
+        assert_eq!(error.loss_cause(), Some(LossCause::NotRenewed));
         assert!(took < SECOND, "it waited {took:?}, is_silent: {is_silent}");
         proxy.set(Faults::default());
         // The owner is not locked out by what it had.
@@ -393,9 +394,43 @@ async fn unlock_of_a_lost_guard_returns_not_held_without_an_answer<F: Fixture>()
     scene.end().await;
 }
 
+/// Guarantee 2. `finish` is the rest of a lock's `run`: a hold that was gone at the release is an error, and `LockGuard::run` cannot see it.
+async fn finish_releases_and_returns_not_held_if_the_hold_was_gone<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = scene.client_with(patient()).await;
+    let (mut lock, mut rival) = (F::lock(&locks, "a"), F::rival(&locks, "a"));
+    let delete = async || scene.server.run::<()>(&["DEL", "a", "{a}:OWNER:rwlock_timeout"]);
+
+    let guard = lock.lock().await.unwrap();
+    assert_eq!(guard.run(async { 1 }).await.unwrap(), 1);
+    assert!(rival.try_lock().await.unwrap().is_none(), "`run` of a guard releases nothing");
+    assert_eq!(guard.finish(async { 2 }).await.unwrap(), 2);
+    rival.try_lock().await.unwrap().expect("released").unlock().await.unwrap();
+
+    let guard = lock.lock().await.unwrap();
+    guard.run(delete()).await.expect("no loss is known");
+    let error = guard.unlock().await.unwrap_err();
+    assert_eq!(error.loss_cause(), Some(LossCause::Removed));
+    let removed = [lock.lock().await.unwrap().finish(delete()).await, lock.run(delete()).await];
+    for error in removed.map(Result::unwrap_err) {
+        assert!(matches!(error, Error::NotHeld(_)) && error.work_was_unprotected(), "{error:?}");
+        assert_eq!(error.loss_cause(), Some(LossCause::Removed));
+        assert!(error.to_string().ends_with("): the server no longer has it"), "{error}");
+    }
+
+    let mut short = F::leased(&locks, "a", 300 * MS);
+    let guard = short.lock().await.unwrap();
+    let error = soon(guard.finish(sleep(LIMIT))).await.unwrap_err();
+    assert!(matches!(error, Error::Lost(_)) && error.work_was_unprotected(), "{error:?}");
+    assert_eq!(error.loss_cause(), Some(LossCause::LeaseEnded));
+    drop((lock, rival, short, locks));
+    scene.end().await;
+}
+
 for_each_lock! {
     a_watch_says_lost_as_soon_as_its_guard_has_ended
     ended_returns_at_once_after_a_release_and_an_error_after_a_loss
+    finish_releases_and_returns_not_held_if_the_hold_was_gone
     unlock_of_a_lost_guard_returns_not_held_without_an_answer
     a_hold_is_lost_before_a_rival_acquires_when_the_network_is_silent
     the_deadline_counts_from_before_the_command_was_sent

@@ -118,7 +118,7 @@ async fn a_multi_lock_is_lost_with_its_first_lost_member() {
     scene.server.run::<()>(&["DEL", "b"]);
     soon(guard.ended()).await.unwrap_err();
     assert!(!lock.is_locked().await.unwrap() && lock.hold_count() == 0);
-    assert!(matches!(guard.unlock().await, Err(Error::NotHeld(lost)) if lost.name == "a, b, c"));
+    assert!(matches!(guard.unlock().await, Err(Error::NotHeld(lost)) if lost.lock.name == "a, b, c"));
     eventually("the other members are released", || scene.server.keys(), Vec::is_empty).await;
 
     // All members can be acquired again, also while the lost guard is still alive.

@@ -38,8 +38,8 @@ pub(crate) const MOST_PERMITS: u32 = 10_000;
 /// # use lockkeeper::Error;
 /// fn is_worth_a_retry(error: &Error) -> bool {
 ///     match error {
-///         Error::NotHeld(lock) => {
-///             eprintln!("the work under `{}` was not protected until its end", lock.name);
+///         Error::NotHeld(lost) => {
+///             eprintln!("the work under `{}` was not protected until its end", lost.lock.name);
 ///             false
 ///         }
 ///         error => error.is_transient(),
@@ -84,7 +84,7 @@ pub enum Error {
     /// The lock was lost while it was in use.
     Lost(Lost),
     /// The hold is already gone when it is released. The section has been without protection since an unknown time.
-    NotHeld(LockId),
+    NotHeld(Lost),
     /// The server has no memory left for a new lock. Releasing and renewing still work.
     OutOfMemory(Cause),
     /// The server does not allow this user one of the commands, keys or channels.
@@ -183,7 +183,7 @@ impl ConfigError {
 
 /// The lock was lost while it was in use: its lease ended, or somebody removed the lock.
 ///
-/// This is the only error of [`LockGuard::run`](crate::LockGuard::run). The event "a lock was lost" names the cause.
+/// This is the only error of [`LockGuard::run`](crate::LockGuard::run).
 ///
 /// ```
 /// # async fn report() {}
@@ -196,14 +196,36 @@ impl ConfigError {
 pub struct Lost {
     /// The lock.
     pub lock: LockId,
+    /// Why it was lost, as in the event "a lock was lost".
+    pub cause: LossCause,
+}
+
+/// Why a lock was lost, as far as the client knows.
+///
+/// ```
+/// # use lockkeeper::LossCause;
+/// assert_eq!(LossCause::Removed.to_string(), "the server no longer has it");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LossCause {
+    /// Renewals did not arrive in time: server or network failed, or the process was blocked or paused.
+    NotRenewed,
+    /// The server no longer has the hold: somebody deleted the key or called `force_unlock`, or the server lost its data. The client cannot
+    /// tell these apart.
+    Removed,
+    /// The guard outlived its lease of the option `fixed`.
+    LeaseEnded,
+    /// The guard outlived its option `max_hold`.
+    MaxHold,
 }
 
 /// Identifies the lock that an [`Error`] is about.
 ///
 /// ```
 /// # fn demo(error: lockkeeper::Error) {
-/// if let lockkeeper::Error::NotHeld(lock) = error {
-///     eprintln!("this lock was not held: {lock}"); // lock `a`, key `shop:a`, server 127.0.0.1:6379
+/// if let lockkeeper::Error::NotHeld(lost) = error {
+///     eprintln!("this lock was not held: {}", lost.lock); // lock `a`, key `shop:a`, server 127.0.0.1:6379
 /// }
 /// # }
 /// ```
@@ -264,8 +286,8 @@ impl Error {
     /// ```
     pub fn lock(&self) -> Option<&LockId> {
         match self {
-            Self::Lost(Lost { lock })
-            | Self::NotHeld(lock)
+            Self::Lost(Lost { lock, .. })
+            | Self::NotHeld(Lost { lock, .. })
             | Self::InvalidPermits { lock, .. }
             | Self::TooFewReplicas { lock, .. }
             | Self::UpgradeWouldDeadlock(lock)
@@ -305,6 +327,22 @@ impl Error {
     /// ```
     pub const fn work_was_unprotected(&self) -> bool {
         matches!(self, Self::Lost(_) | Self::NotHeld(_))
+    }
+
+    /// Returns why the lock was lost, if this is [`Lost`](Self::Lost) or [`NotHeld`](Self::NotHeld).
+    ///
+    /// ```
+    /// # fn demo(error: lockkeeper::Error) {
+    /// if error.loss_cause() == Some(lockkeeper::LossCause::Removed) {
+    ///     eprintln!("did somebody delete the key? {error}");
+    /// }
+    /// # }
+    /// ```
+    pub const fn loss_cause(&self) -> Option<LossCause> {
+        match self {
+            Self::Lost(lost) | Self::NotHeld(lost) => Some(lost.cause),
+            _ => None,
+        }
     }
 
     /// Returns whether the same call can succeed later, without a change to the program, its settings or its names.
@@ -412,7 +450,9 @@ impl fmt::Display for Error {
                 write!(f, "a call wants {wanted} {permits} of a semaphore that has {total}: `resize` sets another number ({lock})")
             }
             Self::Lost(lost) => lost.fmt(f),
-            Self::NotHeld(lock) => write!(f, "the lock was no longer held when it was released ({lock})"),
+            Self::NotHeld(Lost { lock, cause }) => {
+                write!(f, "the lock was no longer held when it was released ({lock}): {cause}")
+            }
             Self::OutOfMemory(cause) => cause.after("the server has no memory left for a new lock", f),
             Self::Permission(cause) => cause.after("the server does not allow this user what locking needs", f),
             Self::ReadOnly(cause) => cause.after("the server is a read-only replica", f),
@@ -446,7 +486,18 @@ impl fmt::Display for ConfigError {
 
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the lock was lost while it was in use ({})", self.lock)
+        write!(f, "the lock was lost while it was in use ({}): {}", self.lock, self.cause)
+    }
+}
+
+impl fmt::Display for LossCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotRenewed => "its lease was not renewed in time",
+            Self::Removed => "the server no longer has it",
+            Self::LeaseEnded => "its lease ended",
+            Self::MaxHold => "the longest hold ended",
+        })
     }
 }
 
@@ -537,8 +588,15 @@ mod tests {
     fn each_text_stands_alone_and_says_its_cause_once() {
         assert_eq!(lock("a").to_string(), "lock `a`, server 127.0.0.1:6379");
         assert_eq!(lock("shop:a").to_string(), "lock `a`, key `shop:a`, server 127.0.0.1:6379");
-        let lost = Lost { lock: lock("a") }.to_string();
-        assert_eq!(lost, "the lock was lost while it was in use (lock `a`, server 127.0.0.1:6379)");
+        let lost = Lost { lock: lock("a"), cause: LossCause::LeaseEnded };
+        assert_eq!(
+            lost.to_string(),
+            "the lock was lost while it was in use (lock `a`, server 127.0.0.1:6379): its lease ended"
+        );
+        assert_eq!(
+            Error::NotHeld(lost).to_string(),
+            "the lock was no longer held when it was released (lock `a`, server 127.0.0.1:6379): its lease ended"
+        );
         for kind in all_kinds() {
             let words = "the words of the server";
             let error = Error::of_lock(lock("a"), Fault::new(kind, Sent::Refused, words));

@@ -268,7 +268,8 @@ impl LockOptionsBuilder {
     /// read meanwhile, and otherwise releases it. The price:
     ///
     /// - A writer of the same client waits for readers only, as without the option. A writer of another client waits up to `linger`
-    ///   longer, and its [`try_lock`](crate::BaseLock::try_lock) can be refused although nobody reads.
+    ///   longer, and as long again for each writer in front of it. Its [`try_lock`](crate::BaseLock::try_lock) is refused although nobody
+    ///   reads: next to busy readers, nearly each time.
     /// - If somebody deletes the lock on the server, readers still begin for up to 1.25 times `linger`.
     /// - A process that ends without [`shutdown`](crate::LockClient::shutdown) leaves the lock held until its lease ends.
     ///

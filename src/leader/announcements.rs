@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use crate::base::error::{ConfigError, Error, Result};
+use crate::base::error::{ConfigError, Error, LossCause, Lost, Result};
 use crate::base::sync::Watched;
 use crate::base::timer::sleep;
 use crate::diagnosis::info::{Holder, RemainingLease};
@@ -139,7 +139,7 @@ impl Announcer {
         let reply = run(&lock.engine, &lock.keys.lock, &call).await;
         match reply.and_then(|reply| parse_announcing(&reply)).map_err(|fault| lock.error(fault))? {
             true => Ok(()),
-            false => Err(Error::NotHeld(lock.id())),
+            false => Err(Error::NotHeld(Lost { lock: lock.id(), cause: LossCause::Removed })),
         }
     }
 }

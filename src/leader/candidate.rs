@@ -298,12 +298,7 @@ impl Candidate {
         tracing::info!(lock = name, term, end, "a candidate no longer leads");
         match done {
             Ok(Err(_)) => End::Lost,
-            Ok(Ok(value)) => End::Done(match guard.unlock().await {
-                Err(error @ Error::NotHeld(_)) => Err(error),
-                // If the release failed, the background continues it. The work was protected until its end, so its
-                // value counts.
-                _ => Ok(value),
-            }),
+            Ok(Ok(value)) => End::Done(guard.unlock_after(value).await),
             Err(_) => {
                 let _ = guard.unlock().await;
                 End::SteppedDown

@@ -17,7 +17,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use crate::base::Caller;
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::options::LockOptions;
 use crate::diagnosis::check_rights;
 use crate::diagnosis::info::RemainingLease;
@@ -339,9 +339,9 @@ pub trait BaseLock: Send + Sync {
 
     /// Acquires the lock, runs `work`, and releases the lock. Returns what `work` returns.
     ///
-    /// `work` is dropped when the lock is lost, as in [`LockGuard::run`](crate::LockGuard::run). `work` can use neither this handle nor the
-    /// [`Owner`](crate::Owner) that lent it. For nested sections of an
-    /// [`Owner`](crate::Owner), acquire a guard and call [`LockGuard::run`](crate::LockGuard::run).
+    /// `work` is dropped when the lock is lost, as in [`LockGuard::finish`](crate::LockGuard::finish). `work` can use neither this handle nor
+    /// the [`Owner`](crate::Owner) that lent it. For nested sections of an
+    /// [`Owner`](crate::Owner), acquire a guard and call [`LockGuard::finish`](crate::LockGuard::finish).
     ///
     /// # Errors
     ///
@@ -523,7 +523,7 @@ pub(crate) fn run<W: Future>(
     work: W,
 ) -> impl Future<Output = Result<W::Output>> {
     let acquired = lock(handle, LockGuard::plain, caller);
-    async move { finish(acquired.await?, work).await }
+    async move { acquired.await?.finish(work).await }
 }
 
 /// As [`run`]. `None`: another owner holds the lock, and the work did not run.
@@ -536,19 +536,9 @@ pub(crate) fn try_run<W: Future>(
     let acquired = try_lock(handle, LockGuard::plain, limit, caller);
     async move {
         match acquired.await? {
-            Some(guard) => finish(guard, work).await.map(Some),
+            Some(guard) => guard.finish(work).await.map(Some),
             None => Ok(None),
         }
-    }
-}
-
-/// Runs work while the guard protects it, and releases the guard.
-pub(crate) async fn finish<W: Future>(guard: LockGuard, work: W) -> Result<W::Output> {
-    let done = guard.run(work).await?;
-    match guard.unlock().await {
-        Err(unprotected @ Error::NotHeld(_)) => Err(unprotected),
-        // The work was protected until its end. If the release failed, the background continues the release.
-        Ok(()) | Err(_) => Ok(done),
     }
 }
 

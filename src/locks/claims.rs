@@ -35,8 +35,8 @@ use crate::engine::{Engine, Handle};
 /// let jobs = locks.claims("jobs");
 /// match jobs.claim(open_jobs().await).await? {
 ///     Some(claim) => {
-///         claim.run(do_job(claim.name(), claim.token())).await?;
-///         claim.unlock().await?;
+///         let (job, token) = (claim.name().to_owned(), claim.token());
+///         claim.finish(do_job(&job, token)).await?; // does the job and releases the claim
 ///     }
 ///     None => println!("other workers do all of these jobs"),
 /// }

@@ -70,7 +70,7 @@ impl FencedLock<'_> {
         async move {
             let guard = acquired.await?;
             let work = work(guard.token());
-            base::finish(guard.into_plain(), work).await
+            guard.finish(work).await
         }
     }
 

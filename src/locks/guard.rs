@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::base::error::{Lost, Result};
+use crate::base::error::{Error, Lost, Result};
 use crate::base::token::FencingToken;
 use crate::engine::{Grant, HeldLock, HoldTimes};
 use crate::locks::semaphore::PermitId;
@@ -117,7 +117,7 @@ impl<T> LockGuard<T> {
     /// ```no_run
     /// # async fn demo(guard: lockkeeper::LockGuard) -> lockkeeper::Result<()> {
     /// match guard.unlock().await {
-    ///     Err(lockkeeper::Error::NotHeld(lock)) => eprintln!("check what was done under `{}`", lock.name),
+    ///     Err(lockkeeper::Error::NotHeld(lost)) => eprintln!("check what was done under `{}`", lost.lock.name),
     ///     other => other?,
     /// }
     /// # Ok(()) }
@@ -233,10 +233,13 @@ impl<T> LockGuard<T> {
         self.held.remaining()
     }
 
-    /// Runs `work` while the lock is held, and drops it when the lock is lost. Asks no server.
+    /// Runs `work`, and drops it when the lock is lost. **Releases nothing**: the guard still holds the lock afterwards. Asks no server.
+    ///
+    /// To release the lock as well, use [`finish`](Self::finish). `run` is for several works under one guard, and for re-entry.
     ///
     /// The hold is checked before each step of `work`, that is, each time `work` is polled. `Ok` says that no loss was known at
-    /// the last step. Only an `unlock` that asks the server tells whether the lock was held until the end.
+    /// the last step. It does not say that the lock was held until the end: if somebody deletes the key meanwhile, only
+    /// [`finish`](Self::finish) or [`unlock`](Self::unlock) returns an error.
     ///
     /// If `work` itself can fail, write `guard.run(work).await??`: the first `?` is for [`Lost`], the second for the error of
     /// the work. The work can also re-enter the lock with the same owner: `guard.run(inner(&mut owner))`.
@@ -247,8 +250,7 @@ impl<T> LockGuard<T> {
     ///
     /// # Errors
     ///
-    /// [`Lost`]: the hold was lost before `work` completed. The loss was logged with its cause. Drop the guard then: `unlock`
-    /// would only report `NotHeld`.
+    /// [`Lost`]: the hold was lost before `work` completed. Drop the guard then: `unlock` would only report `NotHeld`.
     ///
     /// # Cancel safety
     ///
@@ -270,11 +272,53 @@ impl<T> LockGuard<T> {
                 // The check reads the clock and does not rely on the timer alone: after a pause of this process, the
                 // timer and `work` can be ready together.
                 if held.is_lost() || ended.as_mut().poll(context).is_ready() {
-                    return Poll::Ready(Err(Lost { lock: held.lock() }));
+                    return Poll::Ready(Err(held.loss()));
                 }
                 work.as_mut().poll(context).map(Ok)
             })
             .await
+        }
+    }
+
+    /// Runs `work` and releases the lock. Returns what `work` returns, if the lock was held until then. Asks the server.
+    ///
+    /// This is what the `run` of a lock does after it has acquired the lock. It takes the guard, so copy what `work` needs of it before,
+    /// such as the name and the token of a claim.
+    ///
+    /// # Errors
+    ///
+    /// [`work_was_unprotected`](crate::Error::work_was_unprotected) is true for both errors, and [`loss_cause`](crate::Error::loss_cause) has
+    /// the cause:
+    ///
+    /// - [`Lost`](crate::Error::Lost): the lock was lost, and `work` was stopped, as in [`run`](Self::run).
+    /// - [`NotHeld`](crate::Error::NotHeld): `work` came to its end, but the lock was gone when it was released. The result of `work` is dropped.
+    ///
+    /// If only the release fails, the result of `work` is returned, and the release goes on in the background.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `work`, and releases the lock in the background.
+    ///
+    /// ```no_run
+    /// # async fn do_job(job: &str, token: lockkeeper::FencingToken) {}
+    /// # async fn demo(jobs: lockkeeper::Claims) -> lockkeeper::Result<()> {
+    /// if let Some(claim) = jobs.claim([17, 18, 19]).await? {
+    ///     let (job, token) = (claim.name().to_owned(), claim.token());
+    ///     claim.finish(do_job(&job, token)).await?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn finish<W: Future>(self, work: W) -> Result<W::Output> {
+        let done = self.run(work).await?;
+        self.unlock_after(done).await
+    }
+
+    /// Releases the hold after work that it protected until now, and returns what the work returned. Fails only if the hold was gone.
+    pub(crate) async fn unlock_after<D>(self, done: D) -> Result<D> {
+        match self.unlock().await {
+            Err(unprotected @ Error::NotHeld(_)) => Err(unprotected),
+            // If the release failed, the background continues it.
+            Ok(()) | Err(_) => Ok(done),
         }
     }
 

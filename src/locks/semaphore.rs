@@ -31,8 +31,7 @@ use crate::protocol::PermitIds;
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
 /// let api = locks.semaphore("sem:api", 10); // at most 10 calls at a time, over all processes
 /// let permit = api.acquire().await?;
-/// permit.run(call_api()).await?;
-/// permit.unlock().await?;
+/// permit.finish(call_api()).await?; // calls and releases the permit
 /// # Ok(()) }
 /// ```
 ///
@@ -242,7 +241,7 @@ impl Semaphore {
 
     /// Acquires a permit, runs `work`, and releases the permit. Returns what `work` returns. Asks the server.
     ///
-    /// `work` is dropped when the permit is lost, as in [`LockGuard::run`].
+    /// `work` is dropped when the permit is lost, as in [`LockGuard::finish`].
     ///
     /// # Errors
     ///

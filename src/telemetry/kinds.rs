@@ -1,5 +1,7 @@
 //! How the things that are counted differ, and the labels for that.
 
+use crate::base::error::LossCause;
+
 macro_rules! kinds {
     ($($(#[$of_kinds:meta])* $kinds:ident { $($(#[$of_kind:meta])* $kind:ident = $label:literal,)* })*) => {$(
         $(#[$of_kinds])*
@@ -43,21 +45,26 @@ kinds! {
         Failed = "failed",
     }
 
-    /// Why a hold was lost.
-    LossCause {
-        NotRenewed = "not_renewed",
-        /// The server did not have it any more.
-        Removed = "removed",
-        LeaseEnded = "lease_ended",
-        MaxHold = "max_hold",
-    }
-
     /// How a command ended.
     Answered {
         Ok = "ok",
         Refused = "refused",
         Unanswered = "unanswered",
         NotSent = "not_sent",
+    }
+}
+
+impl LossCause {
+    /// In the order of their numbers.
+    pub(crate) const ALL: [Self; 4] = [Self::NotRenewed, Self::Removed, Self::LeaseEnded, Self::MaxHold];
+
+    pub(super) const fn label(self) -> &'static str {
+        match self {
+            Self::NotRenewed => "not_renewed",
+            Self::Removed => "removed",
+            Self::LeaseEnded => "lease_ended",
+            Self::MaxHold => "max_hold",
+        }
     }
 }
 

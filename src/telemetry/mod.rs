@@ -16,5 +16,5 @@ pub(crate) mod report;
 mod table;
 
 pub(crate) use inside::inside;
-pub(crate) use kinds::{Acquired, ConnectionUse, LossCause, Renewed};
+pub(crate) use kinds::{Acquired, ConnectionUse, Renewed};
 pub(crate) use records::{Commands, Held, OfClient, OfLock, Reconnects, Renewing, Stalls, Undoing, Waiting};

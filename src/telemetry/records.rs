@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use super::instruments::{Counter, Gauge, Histogram, counter, describe, gauge, histogram};
-use super::kinds::{Acquired, Answered, ConnectionUse, LossCause, Renewed};
+use super::kinds::{Acquired, Answered, ConnectionUse, Renewed};
 use super::table::{self, Labelled, Metric};
 use crate::base::clock::{self, Moment};
+use crate::base::error::LossCause;
 use crate::base::fault::Sent;
 use crate::base::sync::lock;
 use crate::base::timer::Instant;

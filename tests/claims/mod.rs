@@ -127,7 +127,7 @@ async fn a_claim_is_renewed_and_told_of_its_loss() {
     assert_eq!((&*stopped.lock.name, &*stopped.lock.key), ("1", "{jobs}:1"));
     assert!(lost.is_lost() && !kept.is_lost());
     events.tell_lost("1", "the server no longer has it").await;
-    assert!(matches!(lost.unlock().await, Err(Error::NotHeld(lock)) if lock.name == "1"));
+    assert!(matches!(lost.unlock().await, Err(Error::NotHeld(lost)) if lost.lock.name == "1"));
 
     // It is free for others, and the next claim has a greater token than the one that was lost.
     let next = claim(&jobs).await.unwrap();
@@ -135,6 +135,11 @@ async fn a_claim_is_renewed_and_told_of_its_loss() {
     next.extend(60 * SECOND).await.unwrap();
     assert!(next.remaining() > 50 * SECOND);
     next.unlock().await.unwrap();
+    // Nobody notices the deletion before the job is done. Only the release of `finish` can tell.
+    let deleted = claim(&jobs).await.unwrap();
+    let name = format!("{{jobs}}:{}", deleted.name());
+    let error = deleted.finish(async { scene.server.run::<()>(&["DEL", &name]) }).await.unwrap_err();
+    assert!(matches!(error, Error::NotHeld(_)), "{error}");
     kept.unlock().await.unwrap();
     let fixed = jobs.clone().with(&fixed(200 * MS)).claim(JOBS).await.unwrap().unwrap();
     soon(fixed.ended()).await.unwrap_err();

@@ -124,7 +124,7 @@ pub async fn only_the_owner_releases<F: Fixture>() {
     let mut rival = F::rival(&locks, "a");
     let theirs = rival.try_lock().await.unwrap().expect("the lock is free");
 
-    assert!(matches!(stale.unlock().await, Err(Error::NotHeld(lost)) if lost.name == lock.name()));
+    assert!(matches!(stale.unlock().await, Err(Error::NotHeld(lost)) if lost.lock.name == lock.name()));
     assert!(rival.is_locked().await.unwrap(), "the rival's hold is not touched");
     theirs.unlock().await.unwrap();
     drop((lock, rival, locks));

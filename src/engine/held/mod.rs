@@ -69,6 +69,10 @@ impl HeldLock {
         self.hold.lock()
     }
 
+    pub(crate) fn loss(&self) -> Lost {
+        self.hold.loss()
+    }
+
     /// The fencing token of the first member, if it has one.
     pub(crate) fn token(&self) -> Option<u64> {
         self.members.first()?.grant.token()
@@ -106,7 +110,7 @@ impl HeldLock {
     /// Waits until the hold is released or lost.
     pub(crate) fn ended(&self) -> impl Future<Output = Result<(), Lost>> + Send + 'static {
         let hold = Arc::clone(&self.hold);
-        async move { if hold.ended().await { Ok(()) } else { Err(Lost { lock: hold.lock() }) } }
+        async move { if hold.ended().await { Ok(()) } else { Err(hold.loss()) } }
     }
 
     /// Waits until another owner waits for one of its locks, or the hold has ended.
@@ -147,7 +151,7 @@ impl HeldLock {
             let released = inside(&self.hold.span(), pin!(releasing.release(quorum))).await;
             released.map_err(|fault| Error::of_lock(self.lock(), fault))?
         };
-        if was_held { Ok(()) } else { Err(Error::NotHeld(self.lock())) }
+        if was_held { Ok(()) } else { Err(Error::NotHeld(self.loss())) }
     }
 
     /// Leaves the hold to end with its lease.
@@ -161,7 +165,7 @@ impl HeldLock {
 
     /// Renews the lease for a time that the caller chose.
     pub(crate) async fn extend(&self, lease: Duration) -> Result<()> {
-        let lost = || Err(Error::Lost(Lost { lock: self.lock() }));
+        let lost = || Err(Error::Lost(self.loss()));
         if self.is_lost() {
             return lost();
         }

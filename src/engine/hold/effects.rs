@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::deadline::{Deadline, HoldOnMember};
 use crate::base::clock;
 use crate::base::sync::nothing_is_locked;
-use crate::telemetry::{LossCause, Renewed};
+use crate::telemetry::Renewed;
 
 /// What became of the holds of a grant while its mutex was locked.
 ///
@@ -78,7 +78,7 @@ impl Effects<HoldOnMember> {
             match fate {
                 Fate::Left if hold.is_given_back() => {}
                 Fate::Left => _ = hold.is_found_lost(now),
-                Fate::Removed => hold.tell_loss(Some(LossCause::Removed), now),
+                Fate::Removed => hold.tell_loss(now),
                 Fate::Gone => hold.tell_gone(now),
             }
         }

@@ -16,11 +16,11 @@ use tracing::Span;
 
 use super::members::PerMember;
 use crate::base::clock::{self, Moment};
-use crate::base::error::LockId;
+use crate::base::error::{LockId, LossCause, Lost};
 use crate::base::sync::nothing_is_locked;
 use crate::base::timer::sleep;
 use crate::engine::hold::lease::quorum_deadline;
-use crate::telemetry::{self, LossCause};
+use crate::telemetry;
 
 /// How often a waiter for the loss of a fixed lease reads the clock: timers stop while the host is suspended.
 const LOOK: Duration = Duration::from_secs(1);
@@ -28,7 +28,10 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Timers can fire a millisecond late. So a loss is reported this much earlier: before the deadline, not after it.
 pub(crate) const EARLY: Duration = Duration::from_millis(2);
 
+/// A deadline that has passed.
 const LOST: u64 = 0;
+/// The server no longer has the member. Stored with the loss, so whoever notices the loss first knows its cause.
+const REMOVED: u64 = 1;
 
 /// The hold of a guard. It has one deadline for each member of its lock. The hold is lost when fewer deadlines than the
 /// quorum are still in the future.
@@ -45,7 +48,7 @@ pub(crate) struct Hold {
     term: Term,
     end_notify: Notify,
     subject: Subject,
-    /// [`HELD`], [`GIVEN_BACK`] or [`REPORTED`].
+    /// [`HELD`], [`GIVEN_BACK`], or [`REPORTED`] and the number of the cause.
     report: AtomicU8,
     metrics: telemetry::Held,
     /// The span of the hold, if a subscriber wants it. Boxed, because a process can have many holds.
@@ -97,8 +100,12 @@ pub(crate) struct Term {
 const HELD: u8 = 0;
 /// The hold was released. This is no loss, unless the server says that the hold had ended before.
 const GIVEN_BACK: u8 = 1;
-/// The loss was reported.
+/// The loss was reported. This value and those after it are the causes, in the order of their numbers.
 const REPORTED: u8 = 2;
+
+const fn reported(cause: LossCause) -> u8 {
+    REPORTED + cause as u8
+}
 
 impl Hold {
     pub(crate) fn new(
@@ -117,6 +124,13 @@ impl Hold {
 
     pub(crate) fn lock(&self) -> LockId {
         self.subject.id()
+    }
+
+    /// Returns the error of a lost hold. If no loss was reported, a server said that it no longer has the hold.
+    pub(crate) fn loss(&self) -> Lost {
+        let reported = self.report.load(Ordering::Acquire).checked_sub(REPORTED);
+        let cause = reported.and_then(|cause| LossCause::ALL.get(usize::from(cause)));
+        Lost { lock: self.lock(), cause: cause.copied().unwrap_or(LossCause::Removed) }
     }
 
     pub(crate) const fn quorum(&self) -> usize {
@@ -190,7 +204,7 @@ impl Hold {
         let cell = &self.deadlines[member];
         let mut deadline = cell.load(Ordering::Acquire);
         loop {
-            if deadline == LOST {
+            if deadline <= REMOVED {
                 return false;
             }
             if now < Moment::from_nanos(deadline) {
@@ -209,7 +223,7 @@ impl Hold {
         let cell = &self.deadlines[member];
         while self.is_live(member, now) {
             let deadline = cell.load(Ordering::Acquire);
-            if deadline != LOST
+            if deadline > REMOVED
                 && (to.as_nanos() <= deadline
                     || cell
                         .compare_exchange(deadline, to.as_nanos(), Ordering::AcqRel, Ordering::Acquire)
@@ -223,7 +237,7 @@ impl Hold {
 
     /// Records that the server no longer has this member.
     pub(crate) fn lose(&self, member: usize) {
-        self.deadlines[member].store(LOST, Ordering::Release);
+        self.deadlines[member].store(REMOVED, Ordering::Release);
     }
 
     /// Waits until the hold is released or lost. Returns whether it was released. Needs a timer, and no I/O.
@@ -261,7 +275,7 @@ impl Hold {
     pub(crate) fn is_found_lost(&self, now: Moment) -> bool {
         let is_lost = self.is_lost(now);
         if is_lost {
-            self.tell_loss(None, now);
+            self.tell_loss(now);
         }
         is_lost
     }
@@ -285,29 +299,34 @@ impl Hold {
     /// none if enough other members were held until then.
     pub(crate) fn was_gone(&self, member: usize) -> bool {
         self.lose(member);
-        // Count the members that are not `LOST`, and do not ask the clock: while the release is under way, the lease of
+        // Count the members that were not lost, and do not ask the clock: while the release is under way, the lease of
         // a released member can end, and that is no loss.
-        let was_held = |cell: &&AtomicU64| cell.load(Ordering::Acquire) != LOST;
+        let was_held = |cell: &&AtomicU64| cell.load(Ordering::Acquire) > REMOVED;
         self.deadlines.iter().filter(was_held).count() < self.quorum
     }
 
     /// Wakes the futures that wait for the loss. If the hold is lost and was not released, also reports the loss, once.
-    /// `cause`: `None` if the hold ended by the clock. Runs code of the user, so call this with nothing locked.
-    fn tell_loss(&self, cause: Option<LossCause>, now: Moment) {
+    /// Runs code of the user, so call this with nothing locked.
+    fn tell_loss(&self, now: Moment) {
         nothing_is_locked();
         self.end_notify.notify_waiters();
         let live = |cell: &&AtomicU64| cell.load(Ordering::Acquire) > now.as_nanos();
+        let cause = self.cause(now);
         if self.deadlines.iter().filter(live).count() < self.quorum
-            && self.report.compare_exchange(HELD, REPORTED, Ordering::AcqRel, Ordering::Acquire).is_ok()
+            && self
+                .report
+                .compare_exchange(HELD, reported(cause), Ordering::AcqRel, Ordering::Acquire)
+                .is_ok()
         {
-            self.report_lost(cause.unwrap_or_else(|| self.cause(now)), now);
+            self.report_lost(cause, now);
         }
     }
 
     /// Reports that the hold was gone when it was released, if its loss was not reported before. Call this with nothing
     /// locked.
     fn tell_gone(&self, now: Moment) {
-        if self.report.swap(REPORTED, Ordering::AcqRel) != REPORTED {
+        let unless_reported = |was| (was < REPORTED).then_some(reported(LossCause::Removed));
+        if self.report.fetch_update(Ordering::AcqRel, Ordering::Acquire, unless_reported).is_ok() {
             self.report_lost(LossCause::Removed, now);
         }
     }
@@ -316,20 +335,19 @@ impl Hold {
     fn report_lost(&self, cause: LossCause, now: Moment) {
         nothing_is_locked();
         self.metrics.is_lost(cause, now);
-        let cause = match cause {
-            LossCause::NotRenewed => "its lease was not renewed in time",
-            LossCause::Removed => "the server no longer has it",
-            LossCause::LeaseEnded => "its lease ended",
-            LossCause::MaxHold => "the longest hold ended",
-        };
         let LockId { name, key, server, .. } = self.subject.id();
         let _inside = self.span().entered();
-        tracing::warn!(lock = name, key, server, cause, "a lock was lost");
+        tracing::warn!(lock = name, key, server, %cause, "a lock was lost");
     }
 
-    /// Returns why the deadline passed.
+    /// Returns why the hold was lost: somebody removed it if it would be held with the members that were removed.
     fn cause(&self, now: Moment) -> LossCause {
-        if self.term.is_bounded || self.term.ends.is_some_and(|ends| ends <= now) {
+        let deadlines = self.deadlines.iter().map(|cell| cell.load(Ordering::Acquire));
+        if deadlines.filter(|&deadline| deadline == REMOVED || deadline > now.as_nanos()).count()
+            >= self.quorum
+        {
+            LossCause::Removed
+        } else if self.term.is_bounded || self.term.ends.is_some_and(|ends| ends <= now) {
             LossCause::MaxHold
         } else if self.is_watched() {
             LossCause::NotRenewed
@@ -392,6 +410,26 @@ mod tests {
     }
 
     #[test]
+    fn a_loss_has_its_cause_whoever_notices_it_first() {
+        let removed = held([at(10)], 1, None);
+        removed.lose(0);
+        assert!(removed.is_found_lost(at(5)), "noticed before the answer of the server is reported");
+        removed.tell_loss(at(5));
+        assert_eq!(removed.loss().cause, LossCause::Removed);
+
+        let majority = held([at(10), at(30), at(30)], 2, None);
+        majority.lose(0);
+        assert!(!majority.is_found_lost(at(5)));
+        assert!(majority.is_found_lost(at(30)));
+        assert_eq!(majority.loss().cause, LossCause::NotRenewed);
+
+        let least = held([Moment::PAST, at(30), at(30)], 2, None); // the first member was never granted
+        least.lose(1);
+        assert!(least.is_found_lost(at(5)));
+        assert_eq!(least.loss().cause, LossCause::Removed);
+    }
+
+    #[test]
     fn a_renewal_beside_a_reader_never_shows_lost_and_then_held() {
         for _ in 0..200 {
             let hold = Arc::new(held([at(10)], 1, None));
@@ -415,7 +453,7 @@ mod tests {
         });
         tokio::task::yield_now().await;
         hold.lose(0);
-        hold.tell_loss(Some(LossCause::Removed), clock::now());
+        hold.tell_loss(clock::now());
         assert!(!waiter.await.expect("told"), "it was lost");
     }
 }

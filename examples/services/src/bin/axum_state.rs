@@ -65,10 +65,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let server = tokio::spawn(server.into_future());
     println!("serving POST http://{address}/visits");
 
-    let mut requests: JoinSet<_> = (0..REQUESTS).map(|_| request(address)).collect();
-    while let Some(answer) = requests.join_next().await {
-        println!("  {}", answer??);
-    }
+    let asked = ask(address).await;
     let visits = app.visits.load(Ordering::Relaxed);
     println!("{REQUESTS} requests at the same time, {visits} visits counted");
 
@@ -76,7 +73,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
     drop(stop);
     server.await??;
     app.locks.shutdown().await?;
+    asked?;
     if visits == REQUESTS as u64 { Ok(()) } else { Err("visits were lost".into()) }
+}
+
+async fn ask(address: SocketAddr) -> Result<(), Box<dyn Error>> {
+    let mut requests: JoinSet<_> = (0..REQUESTS).map(|_| request(address)).collect();
+    while let Some(answer) = requests.join_next().await {
+        println!("  {}", answer??);
+    }
+    Ok(())
 }
 
 /// Sends a request. Returns the status and the body of the answer.
