@@ -220,6 +220,7 @@ impl Engine {
             pending.give_up(now);
         }
         self.read_grants.close_all(now);
+        self.listeners.close(&self.store);
         let released = self.all_released(limit).await;
         self.renewals.close();
         self.heartbeats.close();
@@ -264,13 +265,15 @@ async fn open(
     name: &Arc<ClientName>,
     messages: &Arc<Messages<Offer>>,
 ) -> Result<Store> {
-    let mut tries = Tries::new(config.start_timeout());
+    let (mut tries, reports) = (Tries::new(config.start_timeout()), Limit::default());
     loop {
         match Store::open(source.clone(), config, name, Arc::<Messages<Offer>>::clone(messages)).await {
             Err(OpenError::Fault(fault)) => {
                 let (server, text) = (fault.server().map(str::to_owned), fault.to_string());
                 tries.again(fault).await?;
-                tracing::info!(server, fault = text, "cannot connect yet");
+                if let Some(unreported) = reports.ask() {
+                    tracing::info!(server, fault = text, unreported, "cannot connect yet");
+                }
             }
             Err(OpenError::Source(SourceError { field, problem })) => {
                 return Err(ConfigError::new(field, problem).into());
