@@ -360,6 +360,20 @@ async fn connect_waits_for_the_server_up_to_start_timeout() {
     locks.rlock("a").lock().await.unwrap().unlock().await.unwrap();
 }
 
+/// Guarantee 18. Tries of one outage are one event in ten seconds.
+#[tokio::test]
+async fn a_server_that_cannot_be_reached_yet_is_reported_once() {
+    let (events, mut server) = (Events::default(), Server::start());
+    let _collecting = events.collect();
+    let url = server.url();
+    server.kill();
+    let config = LockConfig::builder().start_timeout(2 * SECOND).build().unwrap();
+    let refused = soon(LockClient::connect_with(url, config)).await;
+    assert!(matches!(refused, Err(Error::Unreachable(_))), "{refused:?}");
+    let text = events.text();
+    assert_eq!(text.matches("cannot connect yet").count(), 1, "{text}");
+}
+
 /// Guarantee 10. New users have no access to channels by default. Locks work, and waiters poll.
 #[tokio::test]
 async fn a_user_who_may_not_publish() {

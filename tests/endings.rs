@@ -10,7 +10,8 @@ use crate::support::{
     Faults, MS, Proxy, SECOND, Scene, Server, at_least, at_most, connect, eventually, fixed, patient,
     poll_until, soon, throughout, timed, waiter,
 };
-use lockkeeper::{BaseLock, LockClient, LossCause, MultiLock};
+use lockkeeper::{BaseLock, LockClient, LockConfig, LossCause, MultiLock, Source};
+use lockkeeper_memory::MemoryServer;
 use tokio::time::sleep;
 
 /// `max_hold` ends a write hold while a read hold of the same owner is renewed. The guards stay alive, as in work that
@@ -452,4 +453,28 @@ async fn an_owner_whose_holds_are_all_kept_is_refused() {
     locks.shutdown().await.unwrap();
     drop(locks);
     scene.end().await;
+}
+
+/// As after a SIGSTOP that lasts for longer than a lease: all timers are due at once, and the call that waits gets the lock.
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_ends_with_a_stop_of_the_process_is_not_reported() {
+    let (events, server) = (Events::default(), MemoryServer::new());
+    let _collecting = events.collect();
+    let config = || LockConfig::builder().watchdog_lease(4 * SECOND).build().unwrap();
+    let connect =
+        async || LockClient::connect_with(Source::stream(server.connector()), config()).await.unwrap();
+    let (locks, beside) = (connect().await, connect().await);
+    beside.rlock("a").with(&fixed(4 * SECOND)).lock().await.unwrap().leak();
+    let waiting = waiter(locks.rlock("a"));
+    sleep(2 * SECOND).await;
+    tokio::time::advance(10 * SECOND).await;
+    let guard = waiting.await.unwrap();
+    sleep(3 * SECOND).await; // a report would have come by now
+    assert!(!events.text().contains("has waited for a lease"), "{}", events.text());
+    // A stopped process is the exception.
+    let waiting = waiter(beside.rlock("a"));
+    sleep(6 * SECOND).await;
+    assert!(events.text().contains("has waited for a lease"), "{}", events.text());
+    guard.unlock().await.unwrap();
+    waiting.await.unwrap().unlock().await.unwrap();
 }

@@ -125,6 +125,12 @@ fn fixed_parts(text: &str) -> impl Iterator<Item = String> {
         .filter(|part| part.split(' ').filter(|word| word.chars().all(char::is_alphabetic)).count() >= 3)
 }
 
+/// Whether a value follows a word without a space or a bracket, as in `only the script finds{}`.
+fn sticks(text: &str) -> bool {
+    let letters: Vec<char> = text.chars().collect();
+    letters.windows(3).any(|window| window[0].is_lowercase() && window[1] == '{' && window[2] != '{')
+}
+
 fn words(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -132,7 +138,7 @@ fn words(text: &str) -> String {
 #[test]
 fn the_page_of_errors_has_each_text() {
     let page = words(&std::fs::read_to_string(root().join("docs/errors.md")).unwrap().replace('`', ""));
-    let (mut missing, mut count, mut excepted) = (Vec::new(), 0, BTreeSet::new());
+    let (mut missing, mut stuck, mut count, mut excepted) = (Vec::new(), Vec::new(), 0, BTreeSet::new());
     for (file, source) in files("src", &["rs"]).into_iter().chain(files("cli/src", &["rs"])) {
         let is_test = file.iter().any(|part| part == "tests") || file.ends_with("tests.rs");
         if is_test || OTHER_TEXTS.iter().any(|(path, _)| file.starts_with(path)) {
@@ -140,6 +146,9 @@ fn the_page_of_errors_has_each_text() {
         }
         let mut texts = Texts::default();
         texts.visit_file(&syn::parse_file(&source).unwrap());
+        stuck.extend(
+            texts.0.iter().filter(|text| sticks(text)).map(|text| format!("{}: {text}", file.display())),
+        );
         for part in texts.0.iter().flat_map(|text| fixed_parts(text)) {
             count += 1;
             if page.contains(&part) {
@@ -152,8 +161,19 @@ fn the_page_of_errors_has_each_text() {
         }
     }
     assert!(count >= 150, "only {count} texts were found");
+    assert!(stuck.is_empty(), "a space or a bracket is missing before a value:\n{}", stuck.join("\n"));
     assert!(missing.is_empty(), "docs/errors.md lacks {} texts:\n{}", missing.len(), missing.join("\n"));
     assert_eq!(excepted, BTreeSet::from(NO_ERRORS), "an exception that nothing needs any longer");
+}
+
+#[test]
+fn a_value_behind_a_word_without_a_space_is_found() {
+    for text in ["only the script finds{}: {refusal}", "a{b}", "a {b} c{d}"] {
+        assert!(sticks(text), "{text}");
+    }
+    for text in ["finds ({}): {a}", "`{a}`{}", "redisson_lock:{{x}}", "a{{x}}", "{a}s", "a{"] {
+        assert!(!sticks(text), "{text}");
+    }
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! What `connect` says about a server that refuses every new client. Each server really does.
 
-use crate::support::soon;
+use crate::support::{SECOND, soon};
 use crate::tls::{certificates, certified};
 use lockkeeper::deadpool_redis::{Config, Runtime};
-use lockkeeper::{Error, LockClient, Source};
+use lockkeeper::{Error, LockClient, LockConfig, Source};
 use lockkeeper_testkit::{Refusal, Server};
 use redis::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 async fn refusal(source: impl Into<Source>) -> Error {
     soon(LockClient::connect(source)).await.expect_err("the server refuses")
@@ -158,4 +160,48 @@ async fn servers_of_a_group() {
         assert_says(&refusal(Source::cluster([&refused.url])).await, &[words]);
         assert_says(&refusal(Source::sentinel("a", [&refused.url], &*refused.url)).await, &[words]);
     }
+}
+
+/// Answers each connection as a web server does.
+async fn web_server() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                let _ = stream.read(&mut [0; 1024]).await;
+                let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n").await;
+            });
+        }
+    });
+    port
+}
+
+/// Nobody has to wait for `start_timeout`: that does not change it.
+#[tokio::test]
+async fn a_program_that_is_no_redis_server() {
+    let port = web_server().await;
+    let url = format!("redis://127.0.0.1:{port}/");
+    let config = LockConfig::builder().start_timeout(3_600 * SECOND).build().unwrap();
+    let error = soon(LockClient::connect_with(&*url, config)).await.expect_err("no server");
+    let words = format!("a program that is no Redis server answers at 127.0.0.1:{port}: check host and port");
+    assert!(matches!(error, Error::Config(ref wrong) if wrong.field() == "url"), "{error:?}");
+    assert_says(&error, &[&words]);
+    assert_is_listed(&error, "a program that is no Redis server answers at");
+    let pool = Config::from_url(&*url).create_pool(Some(Runtime::Tokio1)).unwrap();
+    assert_says(&refusal(pool).await, &["a program that is no Redis server answers at"]);
+}
+
+#[tokio::test]
+async fn an_address_that_begins_in_another_way() {
+    let words = "must begin with `redis://`, or with `rediss://` for TLS";
+    for url in
+        ["http://127.0.0.1:6379/", "127.0.0.1:6379", "localhost:6379", "localhost", "redis.internal:6379", ""]
+    {
+        assert_says(&refusal(url).await, &["`url`", words]);
+        assert_says(&refusal(Source::cluster([url])).await, &["`urls`", words]);
+        assert_says(&refusal(Source::sentinel("a", [url], "redis://a/")).await, &["`sentinels`", words]);
+    }
+    assert_says(&refusal("redis://127.0.0.1:none/").await, &["is not an address such as redis://"]);
 }

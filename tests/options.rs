@@ -3,11 +3,14 @@
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lockkeeper::{BaseLock, Error, LockConfig};
+use lockkeeper::leader::{Candidate, Leadership};
+use lockkeeper::{BaseLock, Error, LockConfig, MultiLock};
 use tokio::time::Instant;
 
 use crate::support::fixture::{Fixture, for_each_lock};
-use crate::support::{MS, SECOND, Scene, eventually, grouped, patient, renewing, soon, throughout};
+use crate::support::{
+    MS, SECOND, Scene, eventually, grouped, lingering, patient, renewing, soon, throughout,
+};
 
 /// How long the server keeps a lock, in milliseconds.
 fn left(scene: &Scene, key: &str) -> i64 {
@@ -152,5 +155,31 @@ async fn a_release_that_fails_costs_no_result() {
     scene.server.run::<()>(&["ACL", "SETUSER", "default", "+evalsha", "+eval"]);
     eventually("released in the background", || left(&scene, "a"), |&left| left == -2).await;
     drop((lock, locks));
+    scene.end().await;
+}
+
+/// An option without effect is an error, except on the side to write of a pair, which has the options of both.
+#[tokio::test]
+async fn linger_is_an_error_for_locks_that_do_not_linger() {
+    let scene = Scene::start();
+    let (locks, linger) = (scene.client().await, lingering(50 * MS));
+    let read = |name: &str| locks.read_write_lock(name).with(&linger).into_read();
+    let refused = [
+        soon(locks.rlock("a").with(&linger).lock()).await.err(),
+        soon(locks.fair_lock("a").with(&linger).try_lock()).await.err(),
+        soon(locks.fenced_lock("a").with(&linger).check()).await.err(),
+        soon(locks.semaphore("a", 1).with(&linger).acquire()).await.err(),
+        soon(locks.claims("a").with(&linger).claim([1])).await.err(),
+        soon(MultiLock::new([read("a"), read("b")]).unwrap().lock()).await.err(),
+        soon(Candidate::new(&locks, "a").with(&linger).run(async |_: Leadership| ())).await.err(),
+    ];
+    for (index, error) in refused.iter().enumerate() {
+        let is_named = matches!(error, Some(Error::Config(wrong)) if wrong.field() == "linger");
+        assert!(is_named, "{index}: {error:?}");
+    }
+    let mut pair = locks.read_write_lock("a").with(&linger);
+    soon(pair.write().lock()).await.unwrap().unlock().await.unwrap();
+    soon(pair.read().lock()).await.unwrap().unlock().await.unwrap();
+    drop((pair, locks));
     scene.end().await;
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use lockkeeper::LockClient;
+use lockkeeper::leader::Candidate;
+use lockkeeper::{Error, LockClient};
 use redis::{Value, from_redis_value};
 
 use crate::support::{
@@ -308,5 +309,49 @@ async fn the_documented_rights_are_enough() {
     drop(plain.claims("shop:jobs").claim([1]).await.unwrap().unwrap());
     plain.shutdown().await.unwrap();
     drop(plain);
+    scene.end().await;
+}
+
+/// The server's own words name no key, or another one than is missing.
+#[tokio::test]
+async fn an_error_about_a_missing_right_leads_to_the_key() {
+    let scene = Scene::start();
+    let client = async |user: &str, rules: &str| {
+        let rules = format!("ACL SETUSER {user} reset on >secret {rules}");
+        scene.server.run::<()>(&rules.split(' ').collect::<Vec<_>>());
+        connect(format!("redis://{user}:secret@127.0.0.1:{}/", scene.server.port()), patient()).await
+    };
+    let locks = client("jobs", "~{jobs}* ~lockkeeper_holds:* ~lockkeeper_waits:* &* +@all").await;
+    let jobs = locks.claims("jobs");
+    let said = |error: Error| {
+        assert!(matches!(error, Error::Permission(_)), "{error:?}");
+        error.to_string()
+    };
+    let text = said(soon(jobs.claim([1])).await.unwrap_err());
+    assert!(
+        text.ends_with("; `check()` of the lock and `lockkeeper doctor` name the missing rights"),
+        "{text}"
+    );
+    let text = said(jobs.check().await.unwrap_err());
+    assert!(
+        text.ends_with(": this user may not run `get`, `incr`, `set` on `lockkeeper_claims:{jobs}`"),
+        "{text}"
+    );
+
+    let polls = client("polls", "~* &* +@all -pubsub").await;
+    let lock = || polls.read_write_lock("a").into_read();
+    lock().check().await.unwrap();
+    let text = said(lock().with(&lingering(20 * MS)).check().await.unwrap_err());
+    assert!(text.ends_with(": this user may not run `pubsub|numsub` on `redisson_rwlock:{a}`"), "{text}");
+
+    let silent =
+        "~a ~lockkeeper_holds:* ~lockkeeper_waits:* ~redisson_lock_token:* &redisson_lock__channel:* +@all";
+    let silent = client("silent", silent).await;
+    silent.fenced_lock("a").check().await.unwrap();
+    let text = said(Candidate::new(&silent, "a").check().await.unwrap_err());
+    assert!(text.contains(": this user may not run `del`, `get`, `set`, `publish`, `subscribe`"), "{text}");
+    assert!(text.ends_with(" on `lockkeeper_announcement:{a}`"), "{text}");
+    Candidate::new(&locks, "{jobs}").check().await.expect_err("it has no counter");
+    drop((jobs, locks, polls, silent));
     scene.end().await;
 }

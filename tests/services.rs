@@ -186,7 +186,8 @@ async fn where_a_script_needs_a_key_the_user_has_to_have_the_right_to_it() {
     locks.rlock("shop:a").check().await.unwrap();
     let error = locks.rlock("bank:a").check().await.unwrap_err();
     assert!(
-        matches!(error, Error::Permission(_)) && error.to_string().contains("`hset` on `bank:a`"),
+        matches!(error, Error::Permission(_))
+            && error.to_string().contains("`hset`, `persist`, `pexpire`, `pttl` on `bank:a`"),
         "{error}"
     );
     let service = Strict::before(server.port(), Wants::AKey);

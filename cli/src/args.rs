@@ -13,7 +13,7 @@ use lockkeeper::PermitId;
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use look::{Doctor, Examined, Ls, Top, Watch, Why};
+pub(crate) use look::{Doctor, Examined, Ls, Top, Use, Watch, Why};
 pub(crate) use verify::Verify;
 
 /// Runs commands under distributed locks on Redis and Valkey, and shows locks.
@@ -147,7 +147,7 @@ pub(crate) struct Run {
     pub(crate) lease: Option<Duration>,
     /// Stops the command before this time is over
     ///
-    /// SIGTERM comes earlier by the grace, and by up to 250 ms and 1 % of the lease: with 12s after 8.6 s
+    /// `--lease` must not be longer. SIGTERM comes earlier by the grace, and by up to 250 ms and 1 % of the lease: with 12s after 8.6 s
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) max_hold: Option<Duration>,
     /// Keeps the lock at least for this time

@@ -414,6 +414,9 @@ impl Error {
     }
 }
 
+/// How the text begins that names the rights which a user lacks.
+pub(crate) const MISSING_RIGHTS: &str = "this user may not run";
+
 /// What a key is whose type no script has named.
 pub(crate) const OTHER_TYPE: &str = "a key of another type";
 
@@ -454,7 +457,14 @@ impl fmt::Display for Error {
                 write!(f, "the lock was no longer held when it was released ({lock}): {cause}")
             }
             Self::OutOfMemory(cause) => cause.after("the server has no memory left for a new lock", f),
-            Self::Permission(cause) => cause.after("the server does not allow this user what locking needs", f),
+            Self::Permission(cause) => {
+                cause.after("the server does not allow this user what locking needs", f)?;
+                // `check()` says which rights are missing. The server's own text mostly does not name the key.
+                if cause.lock.is_some() && !cause.fault.to_string().contains(MISSING_RIGHTS) {
+                    f.write_str("; `check()` of the lock and `lockkeeper doctor` name the missing rights")?;
+                }
+                Ok(())
+            }
             Self::ReadOnly(cause) => cause.after("the server is a read-only replica", f),
             Self::RuntimeGone => f.write_str(
                 "the tokio runtime on which this lock client was made is gone: make one client for each runtime (in tests, \

@@ -70,6 +70,8 @@ pub(crate) struct Terms {
     pub(crate) min_hold: Option<Duration>,
     /// The client keeps a read hold for so long after its last reader.
     pub(crate) linger: Option<Duration>,
+    /// The hold is a leader's term, so its end at `max_hold` or of a fixed lease is no loss.
+    pub(crate) is_of_leader: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -136,10 +138,11 @@ impl LockOptions {
         self.0.terms.max_hold
     }
 
-    /// The same options, without a shortest hold.
-    pub(crate) fn without_min_hold(&self) -> Self {
+    /// The same options for the terms of a leader: without a shortest hold, and with an end that is no loss.
+    pub(crate) fn of_leader(&self) -> Self {
         let mut options = self.clone();
         options.0.terms.min_hold = None;
+        options.0.terms.is_of_leader = self.max_hold().is_some() || self.fixed().is_some();
         options
     }
 
@@ -262,7 +265,8 @@ impl LockOptionsBuilder {
 
     /// Sets for how long the client keeps a read lock after its last reader has left. From 1 ms to 1 s; 20 to 50 ms suit a cache. Not
     /// together with [`renewed`](Self::renewed), [`fixed`](Self::fixed), [`max_hold`](Self::max_hold) or [`min_hold`](Self::min_hold). It has
-    /// an effect only on a [`ReadLock`](crate::ReadLock), and none while the setting `sharing` is zero.
+    /// an effect only on a [`ReadLock`](crate::ReadLock), and none while the setting `sharing` is zero. A call of any lock that is not a
+    /// side of a [`ReadWriteLock`](crate::ReadWriteLock) fails with [`Config`](crate::Error::Config).
     ///
     /// A read that begins meanwhile sends no command. At the end of the time, the client renews the lock with one command if somebody
     /// read meanwhile, and otherwise releases it. The price:
@@ -364,7 +368,7 @@ impl Terms {
             lease,
             max_hold: parse("max_hold", self.max_hold)?,
             min_hold: parse("min_hold", self.min_hold)?,
-            linger: self.linger,
+            ..self
         };
         if let Some(time) = parsed.linger {
             if !parsed.are_usual() {
@@ -471,7 +475,7 @@ mod tests {
         let terms = |lease: Option<u32>, max_hold: Option<u32>, min_hold: Option<u32>| {
             let lease = lease.map_or(Lease::Usual, |lease| Lease::Fixed(lease * SECOND));
             let [max_hold, min_hold] = [max_hold, min_hold].map(|time| time.map(|time| time * SECOND));
-            Terms { lease, max_hold, min_hold, linger: None }.first_lease(30 * SECOND).as_secs()
+            Terms { lease, max_hold, min_hold, ..Terms::default() }.first_lease(30 * SECOND).as_secs()
         };
         assert_eq!(terms(None, None, None), 30);
         assert_eq!(terms(None, None, Some(5)), 30);

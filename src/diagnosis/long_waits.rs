@@ -22,7 +22,7 @@ use crate::base::clock::{self, Moment};
 use crate::base::error::LockId;
 use crate::base::fault::Fault;
 use crate::base::sync::lock;
-use crate::base::timer::{Instant, elapsed, timeout};
+use crate::base::timer::{Instant, elapsed, sleep, timeout};
 use crate::diagnosis::clients::Clients;
 use crate::diagnosis::inspect::list_any;
 use crate::diagnosis::recent_waits::{HoldersSeen, Wait};
@@ -255,7 +255,9 @@ impl LongWait {
         let is_deadlock_reported = Arc::clone(self.is_deadlock_reported.get_or_insert_default());
         let report = async move {
             if let Some((unreported, seen)) = unreported.zip(found) {
-                report(&engine, &lock, place, caller, unreported, &seen).await;
+                // The call's own `LongWait` has the other reference, and is dropped when the call ends.
+                let waits = || Arc::strong_count(&is_deadlock_reported) > 1;
+                report(&engine, &lock, place, caller, unreported, &seen, waits).await;
             }
             if !held.is_empty() && !is_deadlock_reported.load(Ordering::Relaxed) {
                 let is_found = report_deadlock(&engine, &lock, &held, caller).await;
@@ -331,7 +333,7 @@ impl Drop for RecordedWait {
     }
 }
 
-/// Reports who holds the lock.
+/// Reports who holds the lock, if the call still `waits` then.
 async fn report(
     engine: &Engine,
     lock: &Lock,
@@ -339,9 +341,15 @@ async fn report(
     caller: Caller,
     unreported: u64,
     seen: &HoldersSeen,
+    waits: impl Fn() -> bool,
 ) {
     let limit = engine.config.command_timeout();
-    let found = timeout(limit, holders(engine, lock)).await.ok().flatten();
+    let mut found = timeout(limit, holders(engine, lock)).await.ok().flatten();
+    if matches!(&found, Some((names, _)) if names.is_empty()) {
+        // This process was perhaps stopped until the holder's lease had ended. Then the call ends soon, too.
+        sleep(LATER).await;
+        found = timeout(limit, holders(engine, lock)).await.ok().flatten();
+    }
     let (holder, held_for) = match &found {
         Some((names, held_for)) => (named(names), held_for.clone()),
         None => (UNKNOWN.to_owned(), UNKNOWN.to_owned()),
@@ -358,6 +366,9 @@ async fn report(
         }
         None => None,
     };
+    if !waits() {
+        return;
+    }
     let LockId { name, key, server } = lock.id(engine);
     tracing::warn!(
         lock = name, key, server, holder, held_for, place, waits_at = %caller, unreported,

@@ -26,7 +26,7 @@ pub(crate) use list::{Part, Scan, info};
 use long_waits::LongWaits;
 use recent_waits::RecentWaits;
 use records::{About, Orders, Records};
-pub(crate) use rights::check_rights;
+pub(crate) use rights::{check_leader, check_rights};
 use waits::RecentWait;
 pub(crate) use why::{Chain, all_chains, chains};
 

@@ -219,8 +219,13 @@ impl Handle {
         self.check_open()
     }
 
-    /// Refuses names that cannot be used, and types of locks that the server does not support.
+    /// Refuses names that cannot be used, types of locks that the server does not support, and options that have no effect
+    /// on this type.
     pub(crate) fn check_members(&self) -> Result<()> {
+        let can_linger = matches!(&self.members[..], [only] if only.lock.protocol.is_read_write());
+        if self.terms.linger.is_some() && !can_linger {
+            return Err(ConfigError::new("linger", "has an effect on read locks only").into());
+        }
         self.members
             .iter()
             .try_for_each(|Member { lock, .. }| lock.check_name().and_then(|()| lock.check_type()))
@@ -259,7 +264,7 @@ impl Handle {
 
     /// How long a hold lasts if it begins now.
     pub(crate) fn term(&self, now: Moment) -> Term {
-        let Terms { lease, max_hold, .. } = self.terms;
+        let Terms { lease, max_hold, is_of_leader, .. } = self.terms;
         // If the first lease lasts until `max_hold` is over, the watchdog has nothing to renew.
         let needs_renewal =
             |engine: &Arc<Engine>| max_hold.is_none_or(|most| most > self.lease(&engine.config));
@@ -273,6 +278,7 @@ impl Handle {
             renews,
             ends: max_hold.map(|most| now.plus(most)),
             is_bounded: max_hold.is_some_and(|most| most <= self.lease(self.config())),
+            is_of_leader,
         }
     }
 

@@ -61,6 +61,11 @@ impl Listeners {
         Arc::clone(&found.told)
     }
 
+    /// Ends all subscriptions: the client is shut down, and those who listen learn of that in another way.
+    pub(crate) fn close(&self, store: &Store) {
+        lock(&self.0).drain().for_each(|(channel, _)| store.unsubscribe(&channel));
+    }
+
     /// Removes one who listened. With the last one, the subscription ends.
     pub(crate) fn leave(&self, channel: &Arc<str>, store: &Store) {
         let mut all = lock(&self.0);

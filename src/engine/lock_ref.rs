@@ -183,7 +183,7 @@ impl LockRef {
             Some(refusal) if self.protocol.is_read_write() => Err(self.engine.unsupported(
                 &self.keys.lock,
                 format!(
-                    "it refuses the keys of readers, which only the script finds{}: {refusal}",
+                    "it refuses the keys of readers, which only the script finds ({}): {refusal}",
                     self.id()
                 ),
             )),

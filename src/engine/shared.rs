@@ -225,6 +225,7 @@ impl Engine {
             pending.give_up(now);
         }
         self.read_grants.close_all(now);
+        self.listeners.close(&self.store);
         let released = self.all_released(limit).await;
         self.renewals.close();
         self.heartbeats.close();
@@ -271,7 +272,7 @@ async fn open(
     name: &Arc<ClientName>,
     (messages, tracked): (&Arc<Messages<Offer>>, &Arc<Tracked<Grant>>),
 ) -> Result<Store> {
-    let mut tries = Tries::new(config.start_timeout());
+    let (mut tries, reports) = (Tries::new(config.start_timeout()), Limit::default());
     loop {
         let tracked = Arc::clone(tracked);
         let told = Box::new(move |change: Change<'_>| key_changed(&tracked, change));
@@ -279,7 +280,9 @@ async fn open(
             Err(OpenError::Fault(fault)) => {
                 let (server, text) = (fault.server().map(str::to_owned), fault.to_string());
                 tries.again(fault).await?;
-                tracing::info!(server, fault = text, "cannot connect yet");
+                if let Some(unreported) = reports.ask() {
+                    tracing::info!(server, fault = text, unreported, "cannot connect yet");
+                }
             }
             Err(OpenError::Source(SourceError { field, problem })) => {
                 return Err(ConfigError::new(field, problem).into());

@@ -12,14 +12,14 @@ use crate::base::error::{ConfigError, Error, LossCause, Lost, Result};
 use crate::base::sync::Watched;
 use crate::base::timer::sleep;
 use crate::diagnosis::info::{Holder, RemainingLease};
-use crate::diagnosis::{Clients, inspect};
+use crate::diagnosis::{Clients, check_leader, inspect};
 use crate::engine::{LockRef, run};
 use crate::protocol::{
     Announced, LeaseLeft, MOST_BYTES, announcement_key, announcement_read, announcement_remove,
     announcement_write, parse_announced, parse_announcing,
 };
 use crate::store::identity;
-use crate::{FencedLock, FencingToken, LockGuard};
+use crate::{BaseLock, FencedLock, FencingToken, LockGuard};
 
 /// A holder, and what it announces.
 type Announcing = (Holder, Option<Vec<u8>>);
@@ -64,6 +64,11 @@ impl Announcements {
             engine.check_open().err().unwrap_or(Error::Closed)
         }
     }
+}
+
+/// Checks the rights of a leader: those to its lock, and to what it announces.
+pub(super) fn check_rights(lock: &FencedLock<'_>) -> impl Future<Output = Result<()>> + Send {
+    check_leader(lock.handle())
 }
 
 /// Refuses an announcement that is too long.

@@ -226,7 +226,7 @@ impl Candidate {
     /// ```
     pub fn with(self, options: &LockOptions) -> Self {
         let max_term = options.max_hold().into_iter().chain(options.fixed()).min();
-        Self { lock: self.lock.with(&options.without_min_hold()), max_term, ..self }
+        Self { lock: self.lock.with(&options.of_leader()), max_term, ..self }
     }
 
     /// Sets what this candidate announces while it leads, such as its address: at most 4,096 bytes. Asks no server.
@@ -249,6 +249,28 @@ impl Candidate {
         let announcement = said.into();
         announcements::check(&announcement)?;
         Ok(Self { announcement, ..self })
+    }
+
+    /// Checks whether this user of the server has the rights that a candidate needs, and those to announcements. Asks the server and
+    /// changes nothing.
+    ///
+    /// A candidate without the rights to announcements can lead, but others learn late that it leads, and not what it announces.
+    ///
+    /// # Errors
+    ///
+    /// As for [`BaseLock::check`](crate::BaseLock::check).
+    ///
+    /// # Cancel safety
+    ///
+    /// The call changes nothing, so it can be dropped at any time.
+    ///
+    /// ```no_run
+    /// # async fn demo(candidate: lockkeeper::leader::Candidate) -> lockkeeper::Result<()> {
+    /// candidate.check().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn check(&self) -> impl Future<Output = Result<()>> + Send {
+        announcements::check_rights(&self.lock)
     }
 
     /// Runs the work for one term.

@@ -218,15 +218,15 @@ pub trait BaseLock: Send + Sync {
         self.handle().name()
     }
 
-    /// Checks whether this user of the server has the right to run every command that the lock needs. Asks the server and
-    /// changes nothing.
+    /// Checks whether this user of the server has the right to run every command that the lock needs, with its options. Asks the
+    /// server and changes nothing.
     ///
     /// Call it once when a program starts. Then a missing right is an error at the start, and not a lock that cannot be
     /// released.
     ///
     /// # Errors
     ///
-    /// [`Permission`](crate::Error::Permission) names every command and key that the user has no right to use. Otherwise as
+    /// [`Permission`](crate::Error::Permission) names every key that the user has no right to use, and the commands. Otherwise as
     /// for [`is_locked`](Self::is_locked).
     ///
     /// # Cancel safety

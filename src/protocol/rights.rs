@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::keys::{LockKeys, read_hold, writer_intent};
+use super::keys::{LockKeys, announcement_key, read_hold, writer_intent};
 
 /// A key or a channel, and the commands on it.
 pub(crate) type Right = (Arc<str>, &'static str);
@@ -72,6 +72,12 @@ pub(super) fn semaphore(keys: &LockKeys, permits: &Arc<str>) -> Vec<Right> {
         (Arc::clone(permits), "del pexpire zadd zcard zrange zrem zscore"),
         (Arc::clone(&keys.channel), CHANNEL),
     ]
+}
+
+/// The rights for what the holder of this lock announces. The channel has the name of the key.
+pub(crate) fn announcements(lock: &Arc<str>) -> Vec<Right> {
+    let name = announcement_key(lock);
+    vec![(Arc::clone(&name), "del get set"), (name, CHANNEL)]
 }
 
 /// The same rights in a cluster whose messages are sharded.

@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use futures_util::future::join_all;
 use lockkeeper::{Claims, Error, FencingToken, LockConfig, LockGuard, Source};
 use lockkeeper_testkit::Cluster;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::support::events::Events;
 use crate::support::{
-    LIMIT, MS, SECOND, Scene, Server, connect, eventually, fixed, patient, renewed, renewing, soon,
+    LIMIT, MS, SECOND, Scene, Server, at_least, connect, eventually, fixed, patient, renewed, renewing, soon,
 };
 
 const JOBS: [&str; 3] = ["1", "2", "3"];
@@ -263,4 +263,28 @@ async fn a_cluster_keeps_a_group_in_one_slot() {
     other.shutdown().await.unwrap();
     locks.shutdown().await.unwrap();
     assert_eq!(cluster.keys(), [""; 0]);
+}
+
+/// Guarantee 20. The names stay held for their least time, whichever way the claims end, and no longer.
+#[tokio::test]
+async fn a_claim_is_kept_for_its_least_time() {
+    let scene = Scene::start();
+    let (locks, beside) = (scene.client().await, scene.client().await);
+    let (jobs, others) = (locks.claims("jobs").with(&at_least(600 * SECOND)), beside.claims("jobs"));
+    claim(&jobs).await.unwrap().unlock().await.unwrap();
+    drop(claim(&jobs).await.unwrap());
+    assert_eq!(name(&others).await, "3");
+    let left = scene.server.run::<u64>(&["PTTL", "{jobs}:1"]);
+    assert!(left > 500_000, "the lease covers the least time, also of a process that dies: {left}");
+    let (short, start) = (jobs.with(&at_least(SECOND)), Instant::now());
+    let least = soon(short.claim(["short"])).await.unwrap().unwrap();
+    least.unlock().await.unwrap();
+    let is_held = || scene.server.run::<bool>(&["EXISTS", "{jobs}:short"]);
+    eventually("the least time is over", is_held, |held| !held).await;
+    let took = start.elapsed();
+    assert!((SECOND..20 * SECOND).contains(&took), "{took:?}");
+    locks.shutdown().await.unwrap(); // it leaves the names to their leases
+    scene.server.run::<()>(&["DEL", "{jobs}:1", "{jobs}:2", COUNTER]);
+    drop((short, others, locks, beside));
+    scene.end().await;
 }

@@ -8,7 +8,7 @@ use lockkeeper::leader::{Candidate, CandidateHandle, Leadership};
 
 use super::{forget_counter, run};
 use crate::support::events::Events;
-use crate::support::{LIMIT, SECOND, Scene, at_most, eventually, fixed, listens, renewing, soon};
+use crate::support::{LIMIT, MS, SECOND, Scene, at_most, eventually, fixed, listens, renewing, soon};
 
 #[tokio::test]
 async fn a_leader_that_steps_down_makes_way_for_another() {
@@ -75,6 +75,35 @@ async fn the_longest_term_ends() {
         drop(collecting);
         running.end().await;
     }
+    drop(locks);
+    forget_counter(&scene);
+    scene.end().await;
+}
+
+/// The end of such a term is planned. A term is so short here that its hold always ends before the candidate steps down.
+#[tokio::test]
+async fn a_term_that_ends_by_its_options_is_no_lost_lock() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    for options in [at_most(100 * MS), fixed(100 * MS)] {
+        let events = Events::default();
+        let collecting = events.collect();
+        let mut running = run(Candidate::new(&locks, "a").with(&options));
+        running.begins().await;
+        running.begins().await;
+        assert_eq!(events.lost("a"), Vec::<String>::new());
+        assert!(events.text().contains("its longest term ended"), "{}", events.text());
+        drop(collecting);
+        running.end().await;
+    }
+    let events = Events::default();
+    let _collecting = events.collect();
+    let mut running = run(Candidate::new(&locks, "a").with(&at_most(600 * SECOND)));
+    running.begins().await;
+    scene.server.run::<()>(&["DEL", "a"]);
+    running.begins().await;
+    events.tell_lost("a", "the server no longer has it").await;
+    running.end().await;
     drop(locks);
     forget_counter(&scene);
     scene.end().await;
@@ -210,7 +239,7 @@ async fn a_layer_that_is_told_of_a_loss_can_ask_the_handle() {
     let _others = events.collect();
     let locks = scene.client().await;
     let lease = SECOND;
-    let mut candidate = Candidate::new(&locks, "a").with(&fixed(lease));
+    let mut candidate = Candidate::new(&locks, "a").with(&renewing(lease));
     let handle = candidate.handle();
     let mut running = Box::pin(candidate.run(async |_: Leadership| std::future::pending::<()>().await));
     tokio::select! {

@@ -163,3 +163,21 @@ async fn a_watch_learns_at_once_that_the_runtime_of_its_client_ended() {
     drop(locks);
     scene.end().await;
 }
+
+/// A watch can outlive its client.
+#[tokio::test]
+async fn a_watch_listens_no_longer_after_a_shutdown() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let (mut watch, mut unused) = (LeaderWatch::new(&locks, "a"), LeaderWatch::new(&locks, "b"));
+    assert_eq!(change(&mut watch).await, None);
+    listens(&scene.server).await;
+    locks.shutdown().await.unwrap();
+    eventually("no subscription is left", || scene.server.channels(), Vec::is_empty).await;
+    for watch in [&mut watch, &mut unused] {
+        assert!(matches!(soon(watch.changed()).await, Err(Error::Closed)));
+    }
+    assert!(scene.server.channels().is_empty());
+    drop((watch, unused, locks));
+    scene.end().await;
+}

@@ -82,7 +82,7 @@ pub(crate) struct Top {
 /// Which lock to explain.
 #[derive(Args, Debug)]
 pub(crate) struct Why {
-    /// The name of the lock. Without it: all locks whose holders wait for other locks
+    /// The name of the lock. Without it: all locks whose holders wait for other locks, or that there are none
     pub(crate) name: Option<String>,
     /// Prints JSON
     ///
@@ -134,7 +134,7 @@ const EXIT_CODES: &str = "Exit codes:
   64  bad arguments or settings";
 
 /// The checks that can be ignored. Without a connection, nothing was examined.
-const CHECKS: [&str; 16] = [
+const CHECKS: [&str; 19] = [
     "facts",
     "deployment",
     "version",
@@ -147,6 +147,9 @@ const CHECKS: [&str; 16] = [
     "rights-fenced",
     "rights-read-write",
     "rights-semaphore",
+    "rights-claim",
+    "rights-leader",
+    "rights-linger",
     "rights-others",
     "round-trip",
     "messages",
@@ -160,9 +163,11 @@ pub(crate) struct Doctor {
     /// The names of the locks that it acquires begin with this: for a user that may only use some names
     #[arg(long, value_name = "PREFIX", default_value = "lockkeeper:doctor:")]
     pub(crate) name: String,
-    /// Only checks the rights for this type of lock. Can be repeated
+    /// Only checks the rights for this type of lock, or for this use of locks. Can be repeated
+    ///
+    /// `claim`: claims; `leader`: candidates for a leadership, and what they announce; `linger`: read locks with this option
     #[arg(long, value_enum)]
-    pub(crate) kind: Vec<Examined>,
+    pub(crate) kind: Vec<Use>,
     /// Reports this check, such as persistence, but does not count it. Can be repeated
     ///
     /// The checks connection and scripts cannot be ignored
@@ -174,6 +179,20 @@ pub(crate) struct Doctor {
     /// (or null) and `ignored`
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// For what `doctor` can check the rights: the types of locks, and what needs further rights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Use {
+    Rlock,
+    Fair,
+    Read,
+    Write,
+    Fenced,
+    Semaphore,
+    Claim,
+    Leader,
+    Linger,
 }
 
 /// The types of locks, and semaphores, as `ls` names them.

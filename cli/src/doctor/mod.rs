@@ -15,7 +15,7 @@ use std::time::Duration;
 use futures_util::future::join;
 use lockkeeper::LockClient;
 
-use crate::args::{Connection, Doctor, Examined};
+use crate::args::{Connection, Doctor, Use};
 use crate::connect::Settings;
 use crate::exit::Failure;
 use facts::Facts;
@@ -55,7 +55,7 @@ async fn examine(
     let mut examined = Vec::new();
     for kind in kinds(&options.kind) {
         let rights = rights::examine(locks, kind, &names).await;
-        report.add(rights.own(&format!("{}{}", settings.locks().name_prefix(), options.name)))?;
+        report.add(rights.own(settings.locks().name_prefix(), &options.name))?;
         examined.push(rights);
     }
     report.add(others(settings, &examined, names.len()).await?)?;
@@ -137,10 +137,11 @@ async fn messages(
     Ok(finding)
 }
 
-/// Without a choice, all types. The two sides of a read-write lock need the same rights.
-fn kinds(chosen: &[Examined]) -> Vec<Examined> {
+/// Without a choice, all. The two sides of a read-write lock need the same rights.
+fn kinds(chosen: &[Use]) -> Vec<Use> {
+    use Use::{Claim, Fair, Fenced, Leader, Linger, Read, Rlock, Semaphore};
     if chosen.is_empty() {
-        return vec![Examined::Rlock, Examined::Fair, Examined::Fenced, Examined::Read, Examined::Semaphore];
+        return vec![Rlock, Fair, Fenced, Read, Semaphore, Claim, Leader, Linger];
     }
     chosen.to_vec()
 }

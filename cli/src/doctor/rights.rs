@@ -1,12 +1,14 @@
 //! What this user may do.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use futures_util::future::join_all;
-use lockkeeper::{Error, LockClient, Result};
+use lockkeeper::leader::Candidate;
+use lockkeeper::{Error, LockClient, LockOptions, Result};
 
 use super::finding::Finding;
-use crate::args::Examined as Kind;
+use crate::args::Use as Kind;
 use crate::exit::{Failure, USAGE};
 
 const ADVICE: &str = "grant the rights that docs/deploy.md names for this type";
@@ -14,6 +16,16 @@ const ADVICE_OF_NAMES: &str = "if this user may only use some names, give the be
                                selects the types that it uses";
 const ADVICE_OF_OTHERS: &str = "take these patterns from the user: send `ACL SETUSER USER resetkeys resetchannels` together with the rules of \
                                 docs/deploy.md";
+
+/// How the key and the channel begin of what a leader announces.
+const ANNOUNCEMENT: &str = "lockkeeper_announcement:";
+
+const SILENT_LEADER: &str =
+    "a candidate can lead, but others learn late who leads, and not what it announces";
+const SHORT_LINGER: &str = "the client releases the lock at the end of each `linger`, even if reads still come, and `wanted()` notices no waiters";
+
+/// Any that is allowed.
+const LINGER: Duration = Duration::from_millis(20);
 
 /// The rights of this user to a type of lock.
 pub(super) struct Examined {
@@ -47,18 +59,27 @@ async fn check(locks: &LockClient, kind: Kind, name: &str) -> Result<()> {
         Kind::Read => locks.read_write_lock(name).read().check().await,
         Kind::Write => locks.read_write_lock(name).write().check().await,
         Kind::Semaphore => locks.semaphore(name, 1).check().await,
+        Kind::Claim => locks.claims(name).check().await,
+        Kind::Leader => Candidate::new(locks, name).check().await,
+        Kind::Linger => {
+            let lingering = LockOptions::builder().linger(LINGER).build()?;
+            locks.read_write_lock(name).into_read().with(&lingering).check().await
+        }
     }
 }
 
 impl Examined {
-    /// Judges the rights to own names. They begin with `beginning`.
-    pub(super) fn own(&self, beginning: &str) -> Finding {
+    /// Judges the rights to own names. They begin with `name`, after the `name_prefix`.
+    pub(super) fn own(&self, name_prefix: &str, name: &str) -> Finding {
         let check = match self.kind {
             Kind::Rlock => "rights-rlock",
             Kind::Fair => "rights-fair",
             Kind::Fenced => "rights-fenced",
             Kind::Read | Kind::Write => "rights-read-write",
             Kind::Semaphore => "rights-semaphore",
+            Kind::Claim => "rights-claim",
+            Kind::Leader => "rights-leader",
+            Kind::Linger => "rights-linger",
         };
         let missing = match &self.missing {
             Ok(missing) => missing,
@@ -69,15 +90,29 @@ impl Examined {
             Err(error @ Error::Permission(_)) => return Finding::error(check, error.to_string(), ADVICE),
             Err(error) => return Finding::unknown(check, error.to_string(), "repair that first"),
         };
-        let key = format!("{beginning}*");
+        let key = match self.kind {
+            Kind::Claim => format!("{name_prefix}{{{name}*}}:0"),
+            _ => format!("{name_prefix}{name}*"),
+        };
         let lacks = |command: &str| missing.iter().any(|right| *right == (command.to_owned(), key.clone()));
         if missing.is_empty() {
-            Finding::ok(check, "this user has all rights that the lock needs")
-        } else if lacks("exists") && lacks("pttl") {
-            let text = format!("this user may not use names that begin with `{beginning}`");
-            Finding::error(check, text, ADVICE_OF_NAMES)
-        } else {
-            Finding::error(check, format!("this user may not run {}", by_key(missing)), ADVICE)
+            return Finding::ok(check, "this user has all rights that the lock needs");
+        }
+        if lacks("exists") && lacks("pttl") {
+            let text = format!("this user may not use names that begin with `{name_prefix}{name}`");
+            return Finding::error(check, text, ADVICE_OF_NAMES);
+        }
+        let text = format!("this user may not run {}", by_key(missing));
+        let is_only =
+            |part: &str| missing.iter().all(|(command, key)| command.contains(part) || key.starts_with(part));
+        match self.kind {
+            Kind::Leader if is_only(ANNOUNCEMENT) => {
+                Finding::warning(check, format!("{text}: {SILENT_LEADER}"), ADVICE)
+            }
+            Kind::Linger if is_only("numsub") => {
+                Finding::warning(check, format!("{text}: {SHORT_LINGER}"), ADVICE)
+            }
+            _ => Finding::error(check, text, ADVICE),
         }
     }
 
@@ -104,7 +139,14 @@ const fn probes(kind: Kind) -> &'static [(&'static str, &'static str)] {
             ("redisson_lock__channel:{*}", "publish"),
         ],
         Kind::Fenced => &[("redisson_lock_token:{*}", "get"), ("redisson_lock__channel:{*}", "publish")],
-        Kind::Read | Kind::Write => {
+        Kind::Claim => &[("lockkeeper_claims:{*}", "get"), ("redisson_lock__channel:{*}", "publish")],
+        Kind::Leader => &[
+            ("redisson_lock_token:{*}", "get"),
+            ("redisson_lock__channel:{*}", "publish"),
+            ("lockkeeper_announcement:{*}", "get"),
+            ("lockkeeper_announcement:{*}", "publish"),
+        ],
+        Kind::Read | Kind::Write | Kind::Linger => {
             &[("{*}:", "get"), ("redisson_rwlock:{*}", "exists"), ("redisson_rwlock:{*}", "publish")]
         }
         Kind::Semaphore => &[("{*}:timeout", "zscore"), ("redisson_sc:{*}", "publish")],
@@ -129,8 +171,7 @@ pub(super) async fn others(locks: &LockClient, own: &[Examined], names: &[String
     {
         return Finding::unknown(CHECK, error.to_string(), "repair that first");
     }
-    let announcement = announcement(locks, &names[0]).await;
-    let mut granted: Vec<&str> = foreign.iter().flat_map(Examined::granted).chain(announcement).collect();
+    let mut granted: Vec<&str> = foreign.iter().flat_map(Examined::granted).collect();
     granted.sort_unstable();
     granted.dedup();
     match granted[..] {
@@ -143,19 +184,15 @@ pub(super) async fn others(locks: &LockClient, own: &[Examined], names: &[String
     }
 }
 
-/// Whether this user may use the key of what leaders announce.
-async fn announcement(locks: &LockClient, name: &str) -> Option<&'static str> {
-    let read = locks.inspect(format!("lockkeeper_announcement:{{{name}}}")).await;
-    read.is_ok().then_some("lockkeeper_announcement:{*}")
-}
-
 /// The rights in the text of an error. The ids of the probes are replaced by `*`. `None`: it names none.
 fn rights_in(text: &str, id: &str) -> Option<Vec<Right>> {
-    let (_, pairs) = text.split_once("this user may not run ")?;
+    let (_, keys) = text.split_once("this user may not run ")?;
     let bare = |word: &str| word.trim_matches('`').to_owned();
-    let right =
-        |pair: &str| pair.split_once(" on ").map(|(command, key)| (bare(command), bare(&any_name(key, id))));
-    Some(pairs.split(", ").filter_map(right).collect())
+    let rights = keys.split("; ").filter_map(|part| part.rsplit_once(" on ")).flat_map(|(commands, key)| {
+        let key = bare(&any_name(key, id));
+        commands.split(", ").map(move |command| (bare(command), key.clone()))
+    });
+    Some(rights.collect())
 }
 
 /// The commands for each key or channel, in the order in which the keys come first.
@@ -185,7 +222,8 @@ fn any_name(key: &str, id: &str) -> String {
 }
 
 /// What to do, by words of the error. The same kind of error can have several causes.
-const BY_WORDS: [(&str, &str); 7] = [
+const BY_WORDS: [(&str, &str); 8] = [
+    ("is no Redis server", "name the host and the port of a Redis or Valkey server"),
     ("protected mode", "set a password on the server, or `protected-mode no` in a network that you trust"),
     ("max number of clients", "close clients that nobody needs, or raise `maxclients` of the server"),
     ("does not speak TLS", "begin the URL with `redis://`"),
@@ -228,7 +266,7 @@ mod tests {
 
     #[test]
     fn missing_rights_are_shown_by_key() {
-        let text = "refused (lock `d:ID-1`): this user may not run `get` on `d:ID-1`, `time` on `q:{d:ID-1}`, `set` on `d:ID-2`";
+        let text = "refused (lock `d:ID-1`): this user may not run `get` on `d:ID-1`; `time` on `q:{d:ID-1}`; `set` on `d:ID-2`";
         assert_eq!(
             by_key(&rights_in(text, "ID").expect("rights")),
             "`get`, `set` on `d:*`; `time` on `q:{d:*}`"

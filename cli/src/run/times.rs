@@ -22,6 +22,14 @@ pub(super) struct Times {
 
 impl Times {
     pub(super) fn of(run: &Run, watchdog_lease: Duration) -> Result<Self, Failure> {
+        if let (Some(lease), Some(most)) = (run.lease, run.max_hold)
+            && lease > most
+        {
+            let [lease, most] = [lease, most].map(humantime::format_duration);
+            return Err(Failure::usage(format!(
+                "`--lease` is {lease}, but `--max-hold` ends the hold after {most}"
+            )));
+        }
         let renewed = run.lease.unwrap_or(watchdog_lease);
         let lease = run.max_hold.map_or(renewed, |most| most.min(renewed));
         let grace = run.grace.unwrap_or_else(|| LONGEST_GRACE.min(lease / 4));

@@ -1,5 +1,7 @@
 //! `lockkeeper doctor`.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::time::Duration;
 
 use lockkeeper_testkit::{Cluster, Faults, MASTER, Proxy, Refusal, Sentinels, Server};
@@ -84,6 +86,9 @@ fn a_good_server_is_well() {
         "rights-fenced",
         "rights-read-write",
         "rights-semaphore",
+        "rights-claim",
+        "rights-leader",
+        "rights-linger",
         "rights-others",
         "round-trip",
         "messages",
@@ -156,7 +161,14 @@ fn missing_rights_are_named_for_each_type() {
     let url = with_user(&server, &rule_of_locks);
     let found = doctor(&url, &["--name", "shop:doctor:"]);
     assert_eq!([found.level("rights-rlock"), found.level("messages")], ["ok", "ok"], "{:?}", found.findings);
-    for check in ["rights-fair", "rights-read-write", "rights-semaphore"] {
+    for check in [
+        "rights-fair",
+        "rights-read-write",
+        "rights-semaphore",
+        "rights-claim",
+        "rights-leader",
+        "rights-linger",
+    ] {
         assert_eq!(found.level(check), "error", "{check}");
     }
     assert_eq!(found.of("rights-fair").len(), 1, "one line for each type");
@@ -173,6 +185,50 @@ fn missing_rights_are_named_for_each_type() {
         with_user(&server, &[&rule_of_locks[..], &["~{shop:*", "&redisson_sc:{shop:*"], &more].concat());
     let found = doctor(&url, &["--name", "shop:doctor:", "--kind", "rlock", "--kind", "semaphore"]);
     assert_eq!((found.bad(), found.code), (vec!["facts"], Some(1)), "{:?}", found.findings);
+    assert_empty(&server);
+}
+
+/// Each line of docs/deploy.md is needed by something that `doctor` examines.
+#[test]
+fn claims_leaders_and_linger_have_rights_of_their_own() {
+    let server = Server::start();
+    let without = |line: &str, kind: &[&str]| {
+        let page = include_str!("../../../docs/deploy.md");
+        let lines = page.lines().filter_map(|line| line.strip_prefix("ACL SETUSER locker "));
+        let lines: Vec<&str> = lines.filter(|line| line.contains(" +") || line.starts_with('+')).collect();
+        assert_eq!(lines.iter().filter(|rules| rules.contains(line)).count(), 1, "{line}");
+        let rules =
+            lines.iter().filter(|rules| !rules.contains(line)).flat_map(|line| line.split_whitespace());
+        let rules = rules.filter(|word| !["on", ">secret"].contains(word)).chain(["+info"]);
+        let url = with_user(&server, &rules.collect::<Vec<_>>());
+        doctor(&url, &[&["--name", "shop:doctor:", "--ignore", "persistence"], kind].concat())
+    };
+    let text = |found: &Found, check: &str| found.of(check)[0]["text"].as_str().expect("text").to_owned();
+    let found = without("~lockkeeper_claims:", &[]);
+    assert_eq!((found.level("rights-claim"), found.code), ("error", Some(2)), "{:?}", found.findings);
+    let counter = "this user may not run `get`, `incr`, `set` on `lockkeeper_claims:{shop:doctor:*}`";
+    assert_eq!(text(&found, "rights-claim"), counter);
+    let found = without("~lockkeeper_claims:", &["--kind", "claim"]);
+    assert_eq!((found.level("rights-claim"), found.code), ("error", Some(2)));
+    let found = without("~lockkeeper_claims:", &["--kind", "rlock", "--kind", "leader", "--kind", "linger"]);
+    assert_eq!(found.code, Some(0), "{:?}", found.findings);
+
+    let found = without("~lockkeeper_announcement:", &[]);
+    assert_eq!((found.level("rights-leader"), found.code), ("warning", Some(1)), "{:?}", found.findings);
+    let said = text(&found, "rights-leader");
+    assert!(
+        said.contains("on `lockkeeper_announcement:{shop:doctor:*}`: a candidate can lead, but"),
+        "{said}"
+    );
+    assert_eq!(found.level("rights-fenced"), "ok");
+
+    let found = without("+pubsub|numsub", &[]);
+    assert_eq!((found.level("rights-linger"), found.code), ("warning", Some(1)), "{:?}", found.findings);
+    let said = text(&found, "rights-linger");
+    assert!(
+        said.starts_with("this user may not run `pubsub|numsub` on `redisson_rwlock:{shop:doctor:*}`: "),
+        "{said}"
+    );
     assert_empty(&server);
 }
 
@@ -209,9 +265,7 @@ fn a_user_with_rights_to_locks_of_others_is_reported() {
     let patterns = recipe("");
     let patterns: Vec<&str> = patterns.iter().filter_map(|word| word.strip_suffix("{shop:*")).collect();
     assert_eq!(patterns.len(), 16, "{patterns:?}");
-    // `doctor` does not look at the counters of claims.
-    let unseen = ["~", "&lockkeeper_announcement:", "~lockkeeper_claims:"];
-    for pattern in patterns.iter().filter(|pattern| !unseen.contains(pattern)) {
+    for pattern in patterns.iter().filter(|pattern| **pattern != "~") {
         let (level, text) = others(recipe(pattern));
         assert!(
             level == "warning" && text.contains(&format!("`{}{{*}}`", &pattern[1..])),
@@ -228,7 +282,16 @@ fn a_user_that_may_use_other_names_only_gets_one_line_for_each_type() {
     let server = Server::start();
     let rules = recipe("");
     let found = doctor(&with_user(&server, &rules.iter().map(String::as_str).collect::<Vec<_>>()), &[]);
-    for check in ["rights-rlock", "rights-fair", "rights-fenced", "rights-read-write", "rights-semaphore"] {
+    for check in [
+        "rights-rlock",
+        "rights-fair",
+        "rights-fenced",
+        "rights-read-write",
+        "rights-semaphore",
+        "rights-claim",
+        "rights-leader",
+        "rights-linger",
+    ] {
         let [only] = found.of(check)[..] else { panic!("{:?}", found.findings) };
         assert_eq!(only["text"], "this user may not use names that begin with `lockkeeper:doctor:`");
         assert!(only["advice"].as_str().expect("text").contains("`--name shop:doctor:`; `--kind`"), "{only}");
@@ -272,6 +335,24 @@ fn a_refused_connection_is_a_finding_without_the_password() {
     let output = run(&mut at(&format!("redis://app:{SECRET}@127.0.0.1:none/"), &["doctor"]));
     assert_eq!(output.status.code(), Some(64));
     assert!(!format!("{output:?}").contains(SECRET), "{output:?}");
+}
+
+/// A wrong port is a mistake in the address, and a finding all the same.
+#[test]
+fn a_program_that_is_no_redis_server_is_a_finding() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("its address").port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n");
+        }
+    });
+    let found = doctor(&format!("redis://127.0.0.1:{port}/"), &[]);
+    assert_eq!((found.bad(), found.code), (vec!["connection"], Some(2)), "{:?}", found.findings);
+    let connection = found.of("connection")[0];
+    assert!(connection["text"].as_str().expect("text").contains("no Redis server answers"), "{connection}");
+    assert!(connection["advice"].as_str().expect("text").contains("the port of a Redis"), "{connection}");
 }
 
 #[test]

@@ -289,3 +289,36 @@ fn a_history_without_grants_proves_nothing() {
     let output = run(&mut lockkeeper(&["verify", "--judge", broken.path()]));
     assert_eq!(output.status.code(), Some(64), "{output:?}");
 }
+
+/// What docs/verify.md says of a program that is killed.
+#[test]
+fn a_killed_run_leaves_only_what_the_page_names() {
+    let (server, folder) = (Server::start(), env::temp_dir().join(format!("verify-{}", process::id())));
+    fs::create_dir(&folder).expect("a folder");
+    let mut command = at(&server.url(), &["verify", "--workers", "3", "--lease", "1s"]);
+    command.env("TMPDIR", &folder);
+    let run = Run::start(command);
+    let endless = || {
+        let mut all = keys(&server, "");
+        all.retain(|key| server.run::<i64>(&["PTTL", key]) == -1);
+        all
+    };
+    let counts = |left: &[String]| {
+        let count = |part: &str| left.iter().filter(|key| key.contains(part)).count();
+        (count(":semaphore-") - count("}:timeout"), count("redisson_lock_token:{"), count("}:timeout"))
+    };
+    wait_until("each kind was used", || matches!(counts(&endless()), (3, 3, _)));
+    let killed = process::Command::new("kill").args(["-KILL", &run.0.id().to_string()]).status();
+    assert!(killed.expect("kill runs").success());
+    wait_until("all leases have ended", || keys(&server, "").len() == endless().len());
+    // Each semaphore can have the set of the permits that were in use.
+    let left = endless();
+    assert!(matches!(counts(&left), (3, 3, sets) if left.len() == 6 + sets), "{left:?}");
+    let folders: Vec<_> =
+        fs::read_dir(&folder).expect("the folder").flatten().map(|entry| entry.file_name()).collect();
+    assert!(
+        folders.len() == 1 && folders[0].to_string_lossy().starts_with("lockkeeper-verify-"),
+        "{folders:?}"
+    );
+    fs::remove_dir_all(&folder).expect("removed");
+}

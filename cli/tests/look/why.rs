@@ -17,7 +17,9 @@ async fn client(server: &Server, identity: &str) -> LockClient {
 async fn a_deadlock_is_shown_with_both_sides() {
     let server = Server::start();
     assert_eq!(shown(&mut at(&server.url(), &["why", "a"])), "a: free\n");
-    assert_eq!(shown(&mut at(&server.url(), &["why"])), "");
+    let nothing = "no holder waits for another lock (nothing waits)\n";
+    assert_eq!(shown(&mut at(&server.url(), &["why"])), nothing);
+    assert_eq!(shown(&mut at(&server.url(), &["why", "--json"])), "[]\n");
     let has_one = Arc::new(Barrier::new(2));
     let both = |locks: LockClient, first: &'static str, second: &'static str| {
         let has_one = Arc::clone(&has_one);
@@ -71,6 +73,27 @@ async fn a_holder_that_perhaps_waits_is_shown_with_the_waits_of_its_client() {
     assert_eq!(text.lines().count(), 1, "the other client waits for nothing: {text}");
     drop(held);
     drop(waiting.await.expect("a waiter"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_wait_without_a_chain_are_counted_by_lock() {
+    let server = Server::start();
+    let (holding, other) = (client(&server, "one").await, client(&server, "two").await);
+    let mut held = Vec::new();
+    let mut waiting = Vec::new();
+    for (name, says) in [
+        ("a", "calls wait for 1 lock: see `lockkeeper ls`"),
+        ("b", "calls wait for 2 locks: see `lockkeeper ls`"),
+    ] {
+        held.push(holding.fair_lock(name).lock().await.expect("the lock"));
+        waiting.push(waiter(other.fair_lock(name)));
+        let says = format!("no holder waits for another lock ({says})\n");
+        wait_until("the wait is seen", || shown(&mut at(&server.url(), &["why"])) == says);
+    }
+    drop(held);
+    for waiter in waiting {
+        drop(waiter.await.expect("a waiter"));
+    }
 }
 
 #[test]

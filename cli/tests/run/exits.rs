@@ -53,6 +53,7 @@ fn bad_arguments_are_64_and_acquire_nothing() {
         &["--lease", "0s"],
         &["--grace", "10s"],
         &["--at-least", "2s", "--lease", "1s"],
+        &["--max-hold", "4s", "--lease", "10s"],
         &["--when-wanted", "whenever"],
         &["--no-such-option"],
     ] {

@@ -138,7 +138,6 @@ fn what_ended_the_lock_is_told() {
             "lockkeeper: lock `lock`: the time of --lease is over. The command was stopped with SIGTERM\n",
         ),
         (&["--max-hold", "2s"], "the time of --max-hold is over"),
-        (&["--max-hold", "2s", "--lease", "3s"], "the time of --max-hold is over"),
         (&["--max-hold", "9s", "--lease", "2s"], "the time of --lease is over"),
     ] {
         let told = told(start(options));

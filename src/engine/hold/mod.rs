@@ -94,6 +94,8 @@ pub(crate) struct Term {
     pub(crate) ends: Option<Moment>,
     /// `max_hold` is no longer than the first lease.
     pub(crate) is_bounded: bool,
+    /// The planned end of the hold is that of a leader's term, and no loss.
+    pub(crate) is_of_leader: bool,
 }
 
 /// The hold was neither released nor reported as lost.
@@ -334,6 +336,10 @@ impl Hold {
     /// Emits the one event of a lost hold.
     fn report_lost(&self, cause: LossCause, now: Moment) {
         nothing_is_locked();
+        if self.term.is_of_leader && matches!(cause, LossCause::LeaseEnded | LossCause::MaxHold) {
+            self.metrics.ends(now);
+            return;
+        }
         self.metrics.is_lost(cause, now);
         let LockId { name, key, server, .. } = self.subject.id();
         let _inside = self.span().entered();
@@ -366,7 +372,7 @@ mod tests {
     }
 
     fn held(deadlines: impl IntoIterator<Item = Moment>, quorum: usize, ends: Option<Moment>) -> Hold {
-        let term = Term { renews: Renews::Usual, ends, is_bounded: false };
+        let term = Term { renews: Renews::Usual, ends, is_bounded: false, is_of_leader: false };
         Hold::new(deadlines, quorum, term, Subject::default(), telemetry::Held::default())
     }
 

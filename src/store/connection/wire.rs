@@ -313,8 +313,19 @@ pub(crate) fn words(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         (Some(code), None) => code.to_owned(),
+        (None, _) if error.kind() == ErrorKind::Parse && !error.to_string().contains("end of input") => {
+            NO_REDIS.to_owned()
+        }
         (None, _) => error.to_string().replacen(&format!(" - {:?}", error.kind()), "", 1),
     }
+}
+
+/// What answers is no reply. An incomplete reply is none either: then the connection broke.
+const NO_REDIS: &str = "what answers is no Redis server";
+
+/// Whether the first bytes of a server were no reply.
+pub(crate) fn is_no_redis(fault: &Fault) -> bool {
+    fault.to_string() == NO_REDIS
 }
 
 /// How a node of a cluster refuses any other database than 0. Valkey from 9.0 on refuses only those that it does not have.

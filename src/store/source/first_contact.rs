@@ -29,6 +29,11 @@ const TLS_GREETING: &[u8] =
 /// Returns the fault that this port names, or this fault if it names none.
 pub(crate) async fn explained(fault: Fault, endpoint: Option<&Endpoint>) -> Fault {
     use FaultKind::{Broken, Configuration, TimedOut, Unreachable};
+    if wire::is_no_redis(&fault) {
+        let server = fault.server().unwrap_or("this address");
+        let text = format!("a program that is no Redis server answers at {server}: check host and port");
+        return Fault::new(Configuration, Sent::No, text);
+    }
     let Some(endpoint) = endpoint else { return fault };
     let is_vague = match fault.kind {
         Broken | TimedOut | Unreachable => true,

@@ -49,7 +49,7 @@ impl Origin {
                 dial.credentials = credentials;
                 Ok(Group::fixed(CommandDial::Stream(dial.clone()), Some(MessageDial::Stream(dial))))
             }
-            Self::Url(url) => Ok(single(secured(Endpoint::new(url, credentials, limit)?, certificates)?)),
+            Self::Url(url) => Ok(single(secured(endpoint(url, credentials, limit)?, certificates)?)),
             Self::Cluster(urls) => {
                 let nodes = nodes(urls, credentials.as_ref(), limit)?;
                 let nodes = nodes.into_iter().map(|(at, node)| Ok((at, secured(node, certificates)?)));
@@ -57,7 +57,7 @@ impl Origin {
             }
             Self::Sentinel { master, sentinels, server } => {
                 check_sentinel(&master, &sentinels)?;
-                let server = secured(Endpoint::new(server, credentials, limit)?, certificates)?;
+                let server = secured(endpoint(server, credentials, limit)?, certificates)?;
                 let sentinels = pollees("sentinels", sentinels, None, limit)?.into_iter();
                 let sentinels = sentinels.map(|(at, sentinel)| {
                     let certificates = certificates.filter(|_| sentinel.is_tls());
@@ -95,6 +95,20 @@ pub(super) fn single(endpoint: Endpoint) -> Group {
     Group::fixed(CommandDial::Endpoint(endpoint.clone()), Some(MessageDial::Endpoint(endpoint)))
 }
 
+/// A URL that cannot be used mostly begins in the wrong way. The library does not say so.
+pub(super) fn endpoint(
+    url: String,
+    credentials: Option<Credentials>,
+    limit: Duration,
+) -> Result<Endpoint, SourceError> {
+    const KNOWN: [&str; 3] = ["redis", "valkey", "unix"];
+    let begins_well = url.contains("://") && KNOWN.iter().any(|scheme| url.starts_with(scheme));
+    Endpoint::new(url, credentials, limit).map_err(|error| match begins_well {
+        true => error.into(),
+        false => SourceError::field("url", "must begin with `redis://`, or with `rediss://` for TLS"),
+    })
+}
+
 /// The nodes of a cluster that are asked who the masters are.
 pub(super) fn nodes(
     urls: Vec<String>,
@@ -130,8 +144,8 @@ fn pollees(
     limit: Duration,
 ) -> Result<Vec<(Address, Endpoint)>, SourceError> {
     let server = |url| {
-        let endpoint = Endpoint::new(url, credentials.cloned(), limit)
-            .map_err(|error| SourceError { field, ..error.into() })?;
+        let endpoint =
+            endpoint(url, credentials.cloned(), limit).map_err(|error| SourceError { field, ..error })?;
         let address =
             Address::of(&endpoint).ok_or_else(|| SourceError::field(field, "must have a host and a port"))?;
         Ok((address, endpoint))

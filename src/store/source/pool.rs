@@ -7,7 +7,7 @@ use redis::{AsyncConnectionConfig, IntoConnectionInfo};
 
 use super::Source;
 use super::certificates::{Certificates, secured};
-use super::origin::{Origin, no_certificates, single};
+use super::origin::{Origin, endpoint, no_certificates, single};
 use crate::base::config::LockConfig;
 use crate::base::credentials::Credentials;
 use crate::store::connection::{CommandDial, Endpoint, MessageDial, with_tcp_settings};
@@ -75,7 +75,7 @@ pub(super) fn open_pool(
     if certificates.is_some() {
         return Err(no_certificates("a pool makes its connections itself"));
     }
-    let endpoint = url.map(|url| Endpoint::new(url, None, limit)).transpose()?.map(Box::new);
+    let endpoint = url.map(|url| endpoint(url, None, limit)).transpose()?.map(Box::new);
     Ok(Group::fixed(CommandDial::Pool(pool, endpoint.clone()), endpoint.map(MessageDial::Endpoint)))
 }
 
