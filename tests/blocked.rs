@@ -184,6 +184,7 @@ async fn a_deleted_lock_is_told_at_once() {
     let info = other.inspect("forced").await.unwrap().unwrap();
     assert!(other.force_unlock(&info).await.unwrap());
     soon(guard.ended()).await.unwrap_err();
+    drop(guard);
     // The hold has a lease of its own, so nothing renews it.
     let options = LockOptions::builder().fixed(300 * SECOND).build().unwrap();
     let guard = locks.rlock("fixed").with(&options).lock().await.unwrap();
