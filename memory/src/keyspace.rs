@@ -1,6 +1,6 @@
 //! Keys, their values and their expiries.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,11 +107,17 @@ impl Keyspace {
         self.entries.clear();
     }
 
-    /// The keys that have not expired.
+    /// The keys that have not expired, in any order.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &Bytes> {
         let now = self.now_ms();
         let live = self.entries.iter().filter(move |(_, entry)| entry.expires.is_none_or(|at| now <= at));
         live.map(|(key, _)| key)
+    }
+
+    /// Removes the keys that are such. In their order: those who have read them are told in this order.
+    pub(crate) fn remove_all(&mut self, is_such: impl Fn(&Bytes) -> bool) {
+        let keys: BTreeSet<Bytes> = self.keys().filter(|key| is_such(key)).cloned().collect();
+        keys.iter().for_each(|key| drop(self.take(key)));
     }
 
     /// The value of a key.
@@ -178,7 +184,7 @@ impl Keyspace {
     pub(crate) fn expire_read(&mut self, client: ClientId) -> Option<Duration> {
         let keys: Vec<Bytes> = self.tracking.keys_of(client).cloned().collect();
         let next = keys.iter().filter_map(|key| self.live(key)?.expires).min();
-        let next = next.and_then(|at| u64::try_from(at + 1).ok());
+        let next = next.and_then(|at| u64::try_from(at.saturating_add(1)).ok());
         next.map(|at| Duration::from_millis(at).saturating_sub(self.now))
     }
 }

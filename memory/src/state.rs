@@ -187,10 +187,7 @@ impl State {
         self.update_time();
         let exists = self.data.keyspace.exists(key);
         if exists {
-            let parts = self.data.keyspace.keys().filter(|other| belongs_to(key, other));
-            for part in parts.cloned().collect::<Vec<_>>() {
-                self.data.keyspace.remove(&part);
-            }
+            self.data.keyspace.remove_all(|other| belongs_to(key, other));
             self.data.keyspace.remove(key);
         }
         exists
@@ -568,11 +565,7 @@ impl Data {
                 self.send(client, &notice);
             }
         }
-        let keys: Vec<Bytes> =
-            self.keyspace.keys().filter(|key| !is_master || is_lost(key)).cloned().collect();
-        for key in keys {
-            self.keyspace.remove(&key);
-        }
+        self.keyspace.remove_all(|key| !is_master || is_lost(key));
     }
 
     /// Has these keys from now on, of those that are in its slots.
@@ -676,8 +669,8 @@ impl Data {
             }
             ([b"off"], _) => self.keyspace.tracking.end(client),
             _ => {
-                return Err("ERR over version 3 of the protocol, this server takes CLIENT TRACKING ON NOLOOP, and OFF"
-                    .to_owned());
+                let takes = "CLIENT TRACKING ON NOLOOP, over version 3 of the protocol, and OFF";
+                return Err(format!("ERR this server takes {takes}"));
             }
         }
         Ok(Reply::ok())
