@@ -134,7 +134,7 @@ async fn a_read_key_is_told_of_once_and_its_own_changes_never() {
     let eval = |script| vec!["EVAL", script, "1", "a"];
     let (off, on) = (vec!["CLIENT", "TRACKING", "OFF"], TRACK.to_vec());
     let flushed: &[Option<&str>] = &[None];
-    let cases: Vec<(Vec<Vec<&str>>, Vec<Vec<&str>>, &[Option<&str>])> = vec![
+    let cases: Vec<(Vec<_>, Vec<_>, &[Option<&str>])> = vec![
         (vec![get.clone()], vec![set.clone(), set.clone()], &[Some("a")]),
         (vec![get.clone(), set.clone()], vec![set.clone()], &[]),
         (vec![eval(write_and_read)], vec![set.clone()], &[Some("a")]),
@@ -168,13 +168,12 @@ async fn the_end_of_a_key_is_told() {
     for key in ["a", "b"] {
         run(&mut writer, &[vec!["SET", key, "1", "PX", "60000"]]).await;
         // The second one gets a shorter time by the reader itself.
-        let script = format!(
-            "if KEYS[1] == 'b' then redis.call('pexpire', KEYS[1], 40) end return {{redis.call('get', KEYS[1])}}"
-        );
-        run(&mut reader, &[vec!["EVAL", &script, "1", key]]).await;
+        let script =
+            "if KEYS[1] == 'b' then redis.call('pexpire', KEYS[1], 40) end return redis.call('get', KEYS[1])";
+        run(&mut reader, &[vec!["EVAL", script, "1", key]]).await;
         if key == "a" {
             run(&mut writer, &[vec!["PEXPIRE", key, "40"]]).await;
-            run(&mut reader, &[vec!["EVAL", &script, "1", key]]).await;
+            run(&mut reader, &[vec!["EVAL", script, "1", key]]).await;
         }
         for connection in &mut reader {
             let mut found = Vec::new();

@@ -54,7 +54,7 @@ pub(super) fn len(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
 
 pub(super) fn score(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
     let score = keyspace.find::<Scores>(&words[1])?.and_then(|set| set.get(&words[2]));
-    Ok(score.map_or(Reply::Nil, |score| double(score)))
+    Ok(score.map_or(Reply::Nil, double))
 }
 
 pub(super) fn rank(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
