@@ -150,7 +150,9 @@ async fn a_read_key_is_told_of_once_and_its_own_changes_never() {
         ),
     ];
     for (reads, changes, expected) in cases {
-        run(&mut reader, &reads).await;
+        for found in run(&mut reader, &reads).await {
+            assert!(!found.iter().any(|reply| matches!(reply, Reply::Push(_))), "{reads:?}: {found:?}");
+        }
         run(&mut writer, &changes).await;
         let expected: Vec<Reply> = expected.iter().map(|key| told(*key)).collect();
         for mut found in run(&mut reader, &[]).await {
