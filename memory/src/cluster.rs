@@ -213,7 +213,7 @@ impl Node {
         Some(match (&*text(1).to_ascii_lowercase(), words.len()) {
             ("keyslot", 3) => Ok(Reply::Int(slot(&words[2]).into())),
             ("myid", 2) => Ok(Reply::bulk(&*self.id)),
-            ("nodes", 2) => Ok(Reply::bulk(self.lines())),
+            ("nodes", 2) => Ok(Reply::Verbatim(self.lines())),
             ("slots", 2) => Ok(self.slots()),
             ("setslot", 4..) if !self.is_master() => {
                 Err("ERR Please use SETSLOT only with masters.".to_owned())
@@ -368,7 +368,7 @@ impl Node {
                 ("flags", flags),
                 ("config-epoch", known.epoch.to_string()),
             ];
-            Reply::List(
+            Reply::Map(
                 facts.into_iter().flat_map(|(name, fact)| [name.to_owned(), fact]).map(Reply::bulk).collect(),
             )
         };
@@ -392,7 +392,7 @@ impl Node {
     fn slots(&self) -> Reply {
         let server = |id: &NodeId| {
             let port = Reply::Int(self.nodes[id].port.into());
-            Reply::List(vec![Reply::bulk(HOST), port, Reply::bulk(&**id), Reply::List(Vec::new())])
+            Reply::List(vec![Reply::bulk(HOST), port, Reply::bulk(&**id), Reply::Map(Vec::new())])
         };
         let range = |(first, last, owner): (u16, u16, &NodeId)| {
             let replicas = self.nodes.iter().filter(|(_, known)| known.master.as_ref() == Some(owner));

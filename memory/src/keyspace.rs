@@ -1,11 +1,13 @@
 //! Keys, their values and their expiries.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
 
+use crate::channels::ClientId;
+use crate::tracking::Tracking;
 use crate::value::{Bytes, Kind, Value};
 
 /// All keys of a server.
@@ -16,6 +18,7 @@ pub(crate) struct Keyspace {
     now: Duration,
     /// Draws the fields of `HRANDFIELD`. It has a seed, so that a test can be repeated exactly.
     random: Rng,
+    pub(crate) tracking: Tracking,
 }
 
 #[derive(Clone, Debug)]
@@ -29,7 +32,8 @@ pub(crate) const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding t
 
 impl Keyspace {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { entries: HashMap::new(), now: Duration::ZERO, random: Rng::with_seed(seed) }
+        let (entries, now, random) = (HashMap::new(), Duration::ZERO, Rng::with_seed(seed));
+        Self { entries, now, random, tracking: Tracking::default() }
     }
 
     /// Sets the time. It never goes backwards.
@@ -59,7 +63,7 @@ impl Keyspace {
         let now = self.now_ms();
         // A key still exists in the millisecond of its expiry: its PTTL is 0 then.
         if self.entries.get(key)?.expires.is_some_and(|at| now > at) {
-            self.entries.remove(key);
+            self.erase(key);
         }
         self.entries.get_mut(key)
     }
@@ -69,17 +73,23 @@ impl Keyspace {
     }
 
     pub(crate) fn remove(&mut self, key: &[u8]) -> bool {
-        self.live(key).is_some() && self.entries.remove(key).is_some()
+        self.take(key).is_some()
+    }
+
+    fn erase(&mut self, key: &[u8]) -> Option<Entry> {
+        self.tracking.changed(key);
+        self.entries.remove(key)
     }
 
     /// Takes a key out.
     pub(crate) fn take(&mut self, key: &[u8]) -> Option<Entry> {
         self.live(key)?;
-        self.entries.remove(key)
+        self.erase(key)
     }
 
     /// Adds a key that was taken out elsewhere.
     pub(crate) fn put(&mut self, key: Bytes, entry: Entry) {
+        self.tracking.changed(&key);
         self.entries.insert(key, entry);
     }
 
@@ -97,11 +107,17 @@ impl Keyspace {
         self.entries.clear();
     }
 
-    /// The keys that have not expired.
+    /// The keys that have not expired, in any order.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &Bytes> {
         let now = self.now_ms();
         let live = self.entries.iter().filter(move |(_, entry)| entry.expires.is_none_or(|at| now <= at));
         live.map(|(key, _)| key)
+    }
+
+    /// Removes the keys that are such. In their order: those who have read them are told in this order.
+    pub(crate) fn remove_all(&mut self, is_such: impl Fn(&Bytes) -> bool) {
+        let keys: BTreeSet<Bytes> = self.keys().filter(|key| is_such(key)).cloned().collect();
+        keys.iter().for_each(|key| drop(self.take(key)));
     }
 
     /// The value of a key.
@@ -123,7 +139,7 @@ impl Keyspace {
         self.find(key)?.ok_or_else(|| WRONG_TYPE.to_owned())
     }
 
-    /// Changes the value of a key, which has this type. If the value is empty after the change, the key is removed. `None`: there
+    /// Takes something out of the value of a key, which has this type. If nothing is left, the key is removed. `None`: there
     /// is no such key.
     pub(crate) fn change<K: Kind, R>(
         &mut self,
@@ -131,8 +147,13 @@ impl Keyspace {
         change: impl FnOnce(&mut K) -> R,
     ) -> Result<Option<R>, String> {
         let Some(value) = self.find::<K>(key)? else { return Ok(None) };
+        let before = value.len();
         let result = change(value);
-        if value.is_empty() {
+        let after = value.len();
+        if before != after {
+            self.tracking.changed(key);
+        }
+        if after == 0 {
             self.entries.remove(key);
         }
         Ok(Some(result))
@@ -140,7 +161,7 @@ impl Keyspace {
 
     /// Sets the value of a key, and takes its expiry away.
     pub(crate) fn set(&mut self, key: &Bytes, value: Value) {
-        self.entries.insert(Arc::clone(key), Entry { value, expires: None });
+        self.put(Arc::clone(key), Entry { value, expires: None });
     }
 
     /// Milliseconds since 1970. `None`: there is no such key. `Some(None)`: it has no expiry.
@@ -151,9 +172,19 @@ impl Keyspace {
     /// Sets the expiry of a key that exists, or removes the expiry. A time in the past removes the key.
     pub(crate) fn set_expiry(&mut self, key: &[u8], at: Option<i64>) {
         if at.is_some_and(|at| at <= self.now_ms()) {
-            self.entries.remove(key);
+            self.erase(key);
         } else if let Some(entry) = self.entries.get_mut(key) {
             entry.expires = at;
+            self.tracking.changed(key);
         }
+    }
+
+    /// Removes those keys that have expired, of those that a connection has read with `CLIENT TRACKING`. Returns how long it takes
+    /// until the next one expires.
+    pub(crate) fn expire_read(&mut self, client: ClientId) -> Option<Duration> {
+        let keys: Vec<Bytes> = self.tracking.keys_of(client).cloned().collect();
+        let next = keys.iter().filter_map(|key| self.live(key)?.expires).min();
+        let next = next.and_then(|at| u64::try_from(at.saturating_add(1)).ok());
+        next.map(|at| Duration::from_millis(at).saturating_sub(self.now))
     }
 }

@@ -18,6 +18,7 @@ mod server;
 mod simulated;
 mod state;
 mod sync;
+mod tracking;
 mod value;
 mod wait;
 mod wire;

@@ -255,9 +255,10 @@ fn to_lua(lua: &Lua, reply: &Reply) -> mlua::Result<Value> {
     };
     match reply {
         Reply::Bulk(bytes) => lua.create_string(bytes).map(Value::String),
+        Reply::Double(text) | Reply::Verbatim(text) => lua.create_string(text).map(Value::String),
         Reply::Error(text) => named("err", text),
         Reply::Int(number) => Ok(Value::Integer(*number)),
-        Reply::List(items) | Reply::Map(items) | Reply::Push(items) => {
+        Reply::List(items) | Reply::Map(items) | Reply::Pairs(items) | Reply::Push(items) => {
             let items = items.iter().map(|item| to_lua(lua, item));
             lua.create_sequence_from(items.collect::<mlua::Result<Vec<_>>>()?).map(Value::Table)
         }

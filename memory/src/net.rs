@@ -1,5 +1,6 @@
 //! Connections to a server, over a stream in memory.
 
+use std::future::pending;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -282,7 +283,15 @@ impl Connection {
     /// Sends replies and messages. It never ends: what the client sent before it left still runs.
     async fn write(&self, mut to: impl AsyncWrite + Unpin, outbox: &mut UnboundedReceiver<Vec<u8>>) {
         let mut random = Rng::with_seed(!self.link.seed(self.client));
-        while let Some(mut bytes) = outbox.recv().await {
+        loop {
+            let mut bytes = tokio::select! {
+                biased;
+                bytes = outbox.recv() => match bytes {
+                    Some(bytes) => bytes,
+                    None => break,
+                },
+                () = self.expiry() => continue,
+            };
             pass(self.link.delay(&mut random)).await;
             while let Ok(more) = outbox.try_recv() {
                 bytes.extend(more);
@@ -292,7 +301,19 @@ impl Connection {
                 break;
             }
         }
-        std::future::pending().await
+        pending().await
+    }
+
+    /// Waits until a key expires that the connection has read with `CLIENT TRACKING`. What changes this time is sent to the connection,
+    /// which then waits anew.
+    async fn expiry(&self) {
+        // A stopped process lets nothing expire.
+        self.shared.conditions.until(|now| !now.is_frozen).await;
+        let next = lock(&self.shared.state).expire_read(self.client);
+        match next {
+            Some(left) => sleep(left).await,
+            None => pending().await,
+        }
     }
 }
 

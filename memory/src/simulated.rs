@@ -115,6 +115,28 @@ impl MemoryServer {
         lock(&self.shared.state).scripts.lacks = Some(flag.into());
     }
 
+    /// Refuses `HELLO 3` from now on, as an older server.
+    ///
+    /// ```
+    /// # use lockkeeper_memory::MemoryServer;
+    /// MemoryServer::new().lack_version_3(true);
+    /// ```
+    #[doc(hidden)]
+    pub fn lack_version_3(&self, lacks: bool) {
+        lock(&self.shared.state).data.lacks_version_3 = lacks;
+    }
+
+    /// Refuses `CLIENT TRACKING` from now on, as to a user who may not send it.
+    ///
+    /// ```
+    /// # use lockkeeper_memory::MemoryServer;
+    /// MemoryServer::new().deny_tracking(true);
+    /// ```
+    #[doc(hidden)]
+    pub fn deny_tracking(&self, denies: bool) {
+        lock(&self.shared.state).data.denies_tracking = denies;
+    }
+
     /// Keeps earlier states, for [`start_as_of`](Self::start_as_of).
     ///
     /// ```

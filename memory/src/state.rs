@@ -1,6 +1,7 @@
 //! The state of a server, and the commands that need more than its keys.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,9 +48,6 @@ pub(crate) const COMMANDS: [(&str, isize); 19] = [
 /// The commands that a connection with a subscription is allowed to send.
 const OF_SUBSCRIBERS: [&str; 5] = ["ping", "ssubscribe", "subscribe", "sunsubscribe", "unsubscribe"];
 
-/// What a connection can also send that uses version 3 of the protocol.
-const TO_CONNECT: [&str; 3] = ["client", "hello", "select"];
-
 /// Everything that the process of a server has.
 pub(crate) struct State {
     pub(crate) data: Data,
@@ -83,6 +81,10 @@ pub(crate) struct Data {
     asking: BTreeSet<ClientId>,
     /// The connections that use version 3 of the protocol.
     new_protocol: BTreeSet<ClientId>,
+    /// It refuses `HELLO 3`, as an older server.
+    pub(crate) lacks_version_3: bool,
+    /// Its users may not send `CLIENT TRACKING`.
+    pub(crate) denies_tracking: bool,
     /// What the cluster allows the script that runs. `None`: everything.
     script: Option<InCluster>,
     /// The connections, and the bytes that go to them.
@@ -124,6 +126,8 @@ impl State {
             shard_channels: Channels::default(),
             asking: BTreeSet::new(),
             new_protocol: BTreeSet::new(),
+            lacks_version_3: false,
+            denies_tracking: false,
             script: None,
             clients: BTreeMap::new(),
             names: BTreeMap::new(),
@@ -169,6 +173,7 @@ impl State {
         self.data.names.remove(&client);
         self.data.asking.remove(&client);
         self.data.new_protocol.remove(&client);
+        self.data.keyspace.tracking.forget(client);
     }
 
     /// Starts the server's process again. The keys stay.
@@ -182,13 +187,16 @@ impl State {
         self.update_time();
         let exists = self.data.keyspace.exists(key);
         if exists {
-            let parts = self.data.keyspace.keys().filter(|other| belongs_to(key, other));
-            for part in parts.cloned().collect::<Vec<_>>() {
-                self.data.keyspace.remove(&part);
-            }
+            self.data.keyspace.remove_all(|other| belongs_to(key, other));
             self.data.keyspace.remove(key);
         }
         exists
+    }
+
+    /// Lets keys expire of which a connection is told. Returns how long it takes until the next one does.
+    pub(crate) fn expire_read(&mut self, client: ClientId) -> Option<Duration> {
+        self.update_time();
+        self.data.keyspace.expire_read(client)
     }
 
     /// Sets the time of the keys to that of the clock.
@@ -208,7 +216,9 @@ impl State {
     /// Runs a command of a connection, and sends the reply.
     pub(crate) fn serve(&mut self, client: ClientId, words: &[Bytes]) {
         self.data.parts = self.observer.as_ref().map(|_| Vec::new());
+        self.data.keyspace.tracking.running = Some(client);
         let replies = self.replies(Some(client), words);
+        self.data.keyspace.tracking.running = None;
         let parts = self.data.parts.take().unwrap_or_default();
         let reply = bytes(&replies, false);
         // A node of a cluster that has no replicas loses its writes when it fails, so the history does not keep them.
@@ -240,6 +250,8 @@ impl State {
 
     fn show_parts(&mut self, observer: &mut Observer, client: ClientId, words: &[Bytes], parts: Vec<Part>) {
         let now = self.data.keyspace.copy();
+        // Nothing changes: what a question finds expired in an earlier state was changed since then.
+        let tracking = mem::take(&mut self.data.keyspace.tracking);
         let keys = parameters(words).map_or(0, |(keys, _)| keys.len() / parts.len());
         for Part { values, reply, entries } in parts {
             self.data.keyspace.restore(entries);
@@ -248,6 +260,7 @@ impl State {
             self.show(observer, client, &of_part, &bytes(&[reply], false));
         }
         self.data.keyspace.restore(now);
+        self.data.keyspace.tracking = tracking;
     }
 
     /// The number of the last connection.
@@ -370,8 +383,13 @@ impl State {
     fn hello(&mut self, words: &[Bytes], client: Option<ClientId>) -> Outcome {
         match (words.get(1).map(|version| &**version), client) {
             (None | Some(b"2"), None) | (None, Some(_)) => {}
-            (Some(b"2"), Some(client)) => _ = self.data.new_protocol.remove(&client),
-            (Some(b"3"), Some(client)) => _ = self.data.new_protocol.insert(client),
+            (Some(b"2"), Some(client)) => {
+                self.data.new_protocol.remove(&client);
+                self.data.keyspace.tracking.end(client);
+            }
+            (Some(b"3"), Some(client)) if !self.data.lacks_version_3 => {
+                _ = self.data.new_protocol.insert(client)
+            }
             _ => return Err("NOPROTO unsupported protocol version".to_owned()),
         }
         if words.len() > 2 {
@@ -414,7 +432,7 @@ impl State {
 
     fn info(&self, words: &[Bytes]) -> Outcome {
         match &words[1..] {
-            [section] if section.eq_ignore_ascii_case(b"server") => Ok(Reply::bulk(format!(
+            [section] if section.eq_ignore_ascii_case(b"server") => Ok(Reply::Verbatim(format!(
                 "# Server\r\nredis_version:{VERSION}\r\nredis_mode:{}\r\nrun_id:{}\r\n",
                 self.mode(),
                 self.run_id
@@ -451,7 +469,11 @@ impl Data {
             return Some(Reply::Error(wrong_number(name)));
         }
         self.count_call(command.name);
-        Some(command.run(&mut self.keyspace, words).into())
+        let reply = command.run(&mut self.keyspace, words).into();
+        if command.only_reads() {
+            command.keys(words).iter().for_each(|key| self.keyspace.tracking.read(key));
+        }
+        Some(reply)
     }
 
     /// What its clients see, if it is more than a single server.
@@ -461,15 +483,12 @@ impl Data {
 
     /// Why a connection cannot send this command.
     fn refuses(&self, client: ClientId, name: &str) -> Option<String> {
-        if self.is_only_subscriber(client) && !OF_SUBSCRIBERS.contains(&name) {
-            return Some(format!(
+        (self.is_only_subscriber(client) && !OF_SUBSCRIBERS.contains(&name)).then(|| {
+            format!(
                 "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \
                  allowed in this context"
-            ));
-        }
-        let is_new = self.new_protocol.contains(&client);
-        (is_new && !OF_SUBSCRIBERS.contains(&name) && !TO_CONNECT.contains(&name))
-            .then(|| "ERR over version 3 of the protocol, this server only sends messages".to_owned())
+            )
+        })
     }
 
     /// The slot of the keys of a command. An error if another node of the cluster has to run the command, or none can.
@@ -546,11 +565,7 @@ impl Data {
                 self.send(client, &notice);
             }
         }
-        let keys: Vec<Bytes> =
-            self.keyspace.keys().filter(|key| !is_master || is_lost(key)).cloned().collect();
-        for key in keys {
-            self.keyspace.remove(&key);
-        }
+        self.keyspace.remove_all(|key| !is_master || is_lost(key));
     }
 
     /// Has these keys from now on, of those that are in its slots.
@@ -635,8 +650,30 @@ impl Data {
                 Ok(Reply::ok())
             }
             ([list], _) if is(list, "list") => Ok(self.client_list()),
+            ([tracking, how @ ..], Some(client)) if is(tracking, "tracking") => self.track(how, client),
             _ => Err(unknown_subcommand(words)),
         }
+    }
+
+    fn track(&mut self, how: &[Bytes], client: ClientId) -> Outcome {
+        let how: Vec<_> = how.iter().map(|word| word.to_ascii_lowercase()).collect();
+        let how: Vec<_> = how.iter().map(|word| &**word).collect();
+        match (&*how, self.clients.get(&client)) {
+            _ if self.denies_tracking => {
+                return Err(
+                    "NOPERM this user has no permissions to run the 'client|tracking' command".to_owned()
+                );
+            }
+            ([b"on", b"noloop"], Some(outbox)) if self.new_protocol.contains(&client) => {
+                self.keyspace.tracking.begin(client, outbox.clone());
+            }
+            ([b"off"], _) => self.keyspace.tracking.end(client),
+            _ => {
+                let takes = "CLIENT TRACKING ON NOLOOP, over version 3 of the protocol, and OFF";
+                return Err(format!("ERR this server takes {takes}"));
+            }
+        }
+        Ok(Reply::ok())
     }
 
     /// The connections: their numbers, their names, and how many channels each listens to.
@@ -646,7 +683,7 @@ impl Data {
             let [sub, ssub] = [&self.channels, &self.shard_channels].map(|channels| channels.count(*client));
             format!("id={client} name={} sub={sub} ssub={ssub}\n", name.unwrap_or_default())
         };
-        Reply::bulk(self.clients.keys().map(line).collect::<String>())
+        Reply::Verbatim(self.clients.keys().map(line).collect())
     }
 
     /// Counts the subscribers of channels.

@@ -31,7 +31,7 @@ impl Value {
 /// One type of value.
 pub(crate) trait Kind: Default + Into<Value> {
     fn of(value: &mut Value) -> Option<&mut Self>;
-    fn is_empty(&self) -> bool;
+    fn len(&self) -> usize;
 }
 
 macro_rules! kind {
@@ -45,8 +45,8 @@ macro_rules! kind {
                     }
                 }
 
-                fn is_empty(&self) -> bool {
-                    self.len() == 0
+                fn len(&self) -> usize {
+                    self.len()
                 }
             }
 
@@ -140,14 +140,14 @@ impl Scores {
         self.scores.get(member).copied()
     }
 
-    /// Sets a score. Returns whether the member is new.
-    pub(crate) fn set(&mut self, member: &Bytes, score: f64) -> bool {
+    /// Sets a score. Returns the old one.
+    pub(crate) fn set(&mut self, member: &Bytes, score: f64) -> Option<f64> {
         let old = self.scores.insert(Arc::clone(member), score);
         if let Some(old) = old {
             self.order.remove(&(old.into(), Arc::clone(member)));
         }
         self.order.insert((score.into(), Arc::clone(member)));
-        old.is_none()
+        old
     }
 
     pub(crate) fn remove(&mut self, member: &Bytes) -> bool {

@@ -10,6 +10,8 @@ use crate::value::Bytes;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Reply {
     Bulk(Bytes),
+    /// A number. In version 2 of the protocol, a text.
+    Double(String),
     /// Its text begins with the code, such as `ERR`.
     Error(String),
     Int(i64),
@@ -19,9 +21,13 @@ pub(crate) enum Reply {
     Nil,
     /// Nothing, in place of a list.
     NilList,
+    /// Lists of two. In version 2 of the protocol, one list.
+    Pairs(Vec<Self>),
     /// What belongs to a subscription. In version 2 of the protocol, a list.
     Push(Vec<Self>),
     Status(String),
+    /// A text for people.
+    Verbatim(String),
 }
 
 /// The reply of a command, or the text of its error.
@@ -61,13 +67,25 @@ impl Reply {
                 out.extend_from_slice(bytes);
                 out.extend_from_slice(b"\r\n");
             }
+            Self::Double(number) if is_version_3 => line(out, b',', number),
+            Self::Verbatim(text) if is_version_3 => {
+                line(out, b'=', text.len() + 4);
+                line(out, b't', format_args!("xt:{text}"));
+            }
+            Self::Double(text) | Self::Verbatim(text) => Self::bulk(text).write(false, out),
             // An error reply is one line, whatever text the error quotes.
             Self::Error(text) => line(out, b'-', text.replace(['\r', '\n'], " ")),
             Self::Int(number) => line(out, b':', number),
             Self::Map(items) if is_version_3 => list(b'%', items.len() / 2, items),
             Self::Push(items) if is_version_3 => list(b'>', items.len(), items),
-            Self::List(items) | Self::Map(items) | Self::Push(items) => list(b'*', items.len(), items),
-            Self::Nil if is_version_3 => out.extend_from_slice(b"_\r\n"),
+            Self::Pairs(items) if is_version_3 => {
+                line(out, b'*', items.len() / 2);
+                items.chunks(2).for_each(|pair| Self::List(pair.to_vec()).write(true, out));
+            }
+            Self::List(items) | Self::Map(items) | Self::Pairs(items) | Self::Push(items) => {
+                list(b'*', items.len(), items);
+            }
+            Self::Nil | Self::NilList if is_version_3 => out.extend_from_slice(b"_\r\n"),
             Self::Nil => line(out, b'$', -1),
             Self::NilList => line(out, b'*', -1),
             Self::Status(text) => line(out, b'+', text),

@@ -1,13 +1,11 @@
 //! An in-memory cluster beside a real one: the same commands to the same nodes, while a slot moves and a master is replaced.
 
-use std::fmt::Write as _;
-
 use lockkeeper_memory::{MemoryCluster, MemoryServer};
 use lockkeeper_testkit::Cluster;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::memory_server::resp::Reply;
+use crate::memory_server::resp::{Connection, Reply};
 use crate::support::{eventually, soon};
 
 /// The slot of these keys moves from the last of three masters to the first.
@@ -15,50 +13,6 @@ const KEYS: [&str; 3] = ["a", "{a}1", "{a}2"];
 const FROM: usize = 2;
 const TO: usize = 0;
 const REPLICA: usize = FROM + 3;
-
-/// A connection to a node of one of the clusters.
-struct Connection {
-    stream: Box<dyn Stream>,
-    /// Bytes that arrived after the last awaited reply, such as a message.
-    unread: Vec<u8>,
-}
-
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
-
-/// The reply of the last command.
-const END: &[u8] = b"$3\r\nend\r\n";
-
-impl Connection {
-    fn new(stream: impl Stream + 'static) -> Self {
-        Self { stream: Box::new(stream), unread: Vec::new() }
-    }
-
-    /// Sends commands together. Returns the replies, and the messages that arrived before them.
-    async fn run(&mut self, commands: &[Vec<&str>]) -> Vec<Reply> {
-        let mut text = String::new();
-        for words in commands.iter().chain([&vec!["PING", "end"]]) {
-            write!(text, "*{}\r\n", words.len()).unwrap();
-            words.iter().for_each(|word| write!(text, "${}\r\n{word}\r\n", word.len()).unwrap());
-        }
-        self.stream.write_all(text.as_bytes()).await.unwrap();
-        let end = |bytes: &[u8]| bytes.windows(END.len()).position(|part| part == END);
-        let end = loop {
-            if let Some(end) = end(&self.unread) {
-                break end + END.len();
-            }
-            assert_ne!(self.stream.read_buf(&mut self.unread).await.unwrap(), 0, "it ended");
-        };
-        let bytes: Vec<_> = self.unread.drain(..end).collect();
-        let mut rest = &bytes[..];
-        let mut replies = Vec::new();
-        while !rest.is_empty() {
-            replies.push(Reply::read(&mut rest));
-        }
-        replies
-    }
-}
 
 /// Both clusters.
 struct Both {
@@ -212,6 +166,10 @@ impl Both {
                 } else {
                     self.ask_on(&state, &mut both, &[command.to_vec()]).await;
                 }
+            }
+            for command in &commands {
+                let state = format!("{state}, over version 3");
+                self.ask_on(&state, &mut both, std::slice::from_ref(command)).await;
             }
         }
     }

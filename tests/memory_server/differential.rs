@@ -136,7 +136,7 @@ struct Slack {
     by_code: bool,
 }
 
-fn code(error: &str) -> Option<&str> {
+pub fn code(error: &str) -> Option<&str> {
     error.split_whitespace().next()
 }
 

@@ -5,5 +5,6 @@
 mod cluster;
 mod dice;
 mod differential;
+mod differential_tracking;
 mod resp;
 mod users;

@@ -279,7 +279,7 @@ fn a_server_outlives_the_runtimes_that_use_it() {
 async fn what_the_server_does_not_know_is_an_error() {
     let server = MemoryServer::new();
     let wrong: [&[&str]; 12] = [
-        &["FLUSHALL"],
+        &["FLUSHALL", "ASYNC"],
         &["SET", "b", "1", "XX"],
         &["ZADD", "z", "CH", "1", "b"],
         &["ZADD", "z", "1e400", "b"],

@@ -36,7 +36,7 @@ pub(super) fn keys(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
 pub(super) fn get_all(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
     let hash = keyspace.find::<Hash>(&words[1])?;
     let pairs = hash.iter().flat_map(|hash| hash.iter());
-    Ok(Reply::list(pairs.flat_map(|(field, value)| [field, value])))
+    Ok(Reply::Map(pairs.flat_map(|(field, value)| [field, value]).cloned().map(Reply::Bulk).collect()))
 }
 
 pub(super) fn set(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
@@ -45,7 +45,9 @@ pub(super) fn set(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
         return Err(wrong_number("hset"));
     }
     let hash = keyspace.find_or_make::<Hash>(&words[1])?;
-    Ok(Reply::count(pairs.iter().filter(|[field, value]| hash.set(field, value)).count()))
+    let added = pairs.iter().filter(|[field, value]| hash.set(field, value)).count();
+    keyspace.tracking.changed(&words[1]);
+    Ok(Reply::count(added))
 }
 
 pub(super) fn del(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
@@ -83,7 +85,8 @@ pub(super) fn random(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
         found.push(field);
         found.extend(with_values.then_some(value));
     }
-    Ok(Reply::list(found))
+    let found = found.into_iter().cloned().map(Reply::Bulk).collect();
+    Ok(if with_values { Reply::Pairs(found) } else { Reply::List(found) })
 }
 
 /// `HSCAN key cursor [COUNT count]`.

@@ -1,6 +1,8 @@
 //! Commands on keys of any type.
 
-use super::parse::{SYNTAX, integer, is};
+use std::sync::Arc;
+
+use super::parse::{SYNTAX, integer, is, wrong_number};
 use crate::glob::fits;
 use crate::keyspace::Keyspace;
 use crate::value::Bytes;
@@ -8,6 +10,22 @@ use crate::wire::{Outcome, Reply};
 
 pub(super) fn del(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
     Ok(Reply::count(words[1..].iter().filter(|key| keyspace.remove(key)).count()))
+}
+
+/// `FLUSHALL` and `FLUSHDB`: there is one database.
+pub(super) fn flush(keyspace: &mut Keyspace, _: &[Bytes]) -> Outcome {
+    keyspace.clear();
+    keyspace.tracking.flushed();
+    Ok(Reply::ok())
+}
+
+pub(super) fn rename(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
+    let [_, from, to] = words else { return Err(wrong_number("rename")) };
+    if from != to || !keyspace.exists(from) {
+        let entry = keyspace.take(from).ok_or_else(|| "ERR no such key".to_owned())?;
+        keyspace.put(Arc::clone(to), entry);
+    }
+    Ok(Reply::ok())
 }
 
 pub(super) fn exists(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {

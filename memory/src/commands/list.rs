@@ -26,13 +26,17 @@ pub(super) fn range(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
 pub(super) fn push_back(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
     let list = keyspace.find_or_make::<List>(&words[1])?;
     list.extend(words[2..].iter().cloned());
-    Ok(Reply::count(list.len()))
+    let len = list.len();
+    keyspace.tracking.changed(&words[1]);
+    Ok(Reply::count(len))
 }
 
 pub(super) fn push_front(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
     let list = keyspace.find_or_make::<List>(&words[1])?;
     words[2..].iter().cloned().for_each(|word| list.push_front(word));
-    Ok(Reply::count(list.len()))
+    let len = list.len();
+    keyspace.tracking.changed(&words[1]);
+    Ok(Reply::count(len))
 }
 
 /// `LPOP key [count]`.

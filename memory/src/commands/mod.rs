@@ -32,6 +32,8 @@ macro_rules! commands {
 commands! {
     "del" -2 keys::del;
     "exists" -2 keys::exists;
+    "flushall" 1 keys::flush;
+    "flushdb" 1 keys::flush;
     "get" 2 text::get;
     "hdel" -3 hash::del;
     "hexists" 3 hash::exists;
@@ -54,6 +56,7 @@ commands! {
     "persist" 2 keys::persist;
     "pexpire" -3 keys::expire;
     "pttl" 2 keys::ttl;
+    "rename" 3 keys::rename;
     "rpush" -3 list::push_back;
     "scan" -2 keys::scan;
     "set" -3 text::set;
@@ -66,6 +69,12 @@ commands! {
     "zrem" -3 scores::remove;
     "zscore" 3 scores::score;
 }
+
+/// The commands that change the keys which they name.
+const WRITES: [&str; 15] = [
+    "del", "hdel", "hset", "incr", "incrby", "lpop", "lpush", "lrem", "persist", "pexpire", "rename",
+    "rpush", "set", "zadd", "zrem",
+];
 
 /// Finds a command by its name in small letters.
 pub(crate) fn find(name: &str) -> Option<Command> {
@@ -86,10 +95,15 @@ impl Command {
     /// The keys among the words of the command, which [takes](Self::takes) them.
     pub(crate) fn keys<'a>(&self, words: &'a [Bytes]) -> &'a [Bytes] {
         match self.name {
-            "scan" | "time" => &[],
-            "del" | "exists" => &words[1..],
+            "flushall" | "flushdb" | "scan" | "time" => &[],
+            "del" | "exists" | "rename" => &words[1..],
             _ => &words[1..2],
         }
+    }
+
+    /// Whether the command only reads the keys that it names.
+    pub(crate) fn only_reads(&self) -> bool {
+        !WRITES.contains(&self.name)
     }
 
     /// Runs the command, which [takes](Self::takes) these words. The first is its name.
@@ -107,7 +121,7 @@ mod tests {
         assert!(COMMANDS.is_sorted_by_key(|command| command.name));
         assert!(find("hset").is_some_and(|command| command.takes(4) && !command.takes(3)));
         assert!(find("get").is_some_and(|command| command.takes(2) && !command.takes(3)));
-        assert!(find("flushall").is_none());
+        assert!(find("flush").is_none());
     }
 
     #[test]

@@ -33,12 +33,17 @@ pub(super) fn add(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
     } else {
         keyspace.find_or_make::<Scores>(&words[1])?
     };
-    let mut added = 0;
+    let (mut added, mut updated) = (0, false);
     for ([_, member], score) in pairs.iter().zip(scores) {
         let exists = set.get(member).is_some();
         if if exists { !nx } else { !xx } {
-            added += usize::from(set.set(member, score));
+            let old = set.set(member, score);
+            added += usize::from(old.is_none());
+            updated |= old.is_some_and(|old| old != score);
         }
+    }
+    if added > 0 || updated {
+        keyspace.tracking.changed(&words[1]);
     }
     Ok(Reply::count(added))
 }
@@ -49,7 +54,7 @@ pub(super) fn len(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
 
 pub(super) fn score(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
     let score = keyspace.find::<Scores>(&words[1])?.and_then(|set| set.get(&words[2]));
-    Ok(score.map_or(Reply::Nil, |score| Reply::bulk(number::text(score))))
+    Ok(score.map_or(Reply::Nil, double))
 }
 
 pub(super) fn rank(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
@@ -79,7 +84,11 @@ pub(super) fn range(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
     members.reverse();
     for (member, score) in members {
         found.push(Reply::Bulk(Arc::clone(member)));
-        found.extend(with_scores.then(|| Reply::bulk(number::text(score))));
+        found.extend(with_scores.then(|| double(score)));
     }
-    Ok(Reply::List(found))
+    Ok(if with_scores { Reply::Pairs(found) } else { Reply::List(found) })
+}
+
+fn double(number: f64) -> Reply {
+    Reply::Double(number::text(number))
 }

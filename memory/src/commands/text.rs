@@ -60,5 +60,6 @@ fn add(keyspace: &mut Keyspace, key: &Bytes, by: i64) -> Outcome {
     let next = number.checked_add(by);
     let next = next.ok_or_else(|| "ERR increment or decrement would overflow".to_owned())?;
     *text = next.to_string().as_bytes().into();
+    keyspace.tracking.changed(key);
     Ok(Reply::Int(next))
 }
