@@ -11,11 +11,11 @@ fn run_drawn(seed: u64, options: &Options) -> world::Report {
 }
 
 fn run(seed: u64, kind: Kind, mode: Option<Mode>) -> world::Report {
-    run_drawn(seed, &Options { kinds: vec![kind], mode, deployment: Deployment::Servers })
+    run_drawn(seed, &Options { kinds: vec![kind], mode, ..Options::default() })
 }
 
 fn run_in(deployment: Deployment, seed: u64, kind: Kind, mode: Mode) -> world::Report {
-    run_drawn(seed, &Options { kinds: vec![kind], mode: Some(mode), deployment })
+    run_drawn(seed, &Options { kinds: vec![kind], mode: Some(mode), deployment, bursts: false })
 }
 
 fn assert_holds(seed: u64, kind: Kind, mode: Option<Mode>) {

@@ -59,7 +59,25 @@ impl Oracle {
             }
         }
         self.check_leases(now, server, &script, ask);
-        self.notes_release(now, server, &script, reply);
+        if script.calls > 1 {
+            self.count("commands with several calls");
+        }
+        for (call, reply) in script.each().zip(script.replies(reply)) {
+            self.call(now, server, &call, reply, script.calls > 1, ask);
+        }
+    }
+
+    /// A server ran a call of a script, alone or in a command with others.
+    fn call(
+        &mut self,
+        now: Duration,
+        server: usize,
+        script: &Script<'_>,
+        reply: &[u8],
+        is_with_others: bool,
+        ask: &mut dyn FnMut(&[&str]) -> Vec<u8>,
+    ) {
+        self.notes_release(now, server, script, reply);
         // It did not run.
         if reply.starts_with(b"-") {
             return;
@@ -87,10 +105,14 @@ impl Oracle {
                 self.commands.entry(numbers).or_default().1 = self.trace.events;
             }
         }
-        if let Some(problem) = self.queues.command(now, server, &script, reply) {
+        if let Some(problem) = self.queues.command(now, server, script, reply) {
             self.violate(now, "i", problem);
         }
-        self.check_places(now, server, &script, reply, ask);
+        if is_with_others {
+            // The places are seen only after the last call of the command.
+            self.queues.forget_places(server, script);
+        }
+        self.check_places(now, server, script, reply, ask);
     }
 
     /// Rule q: a waiter for a fair lock keeps its place until it is granted the lock or leaves, unless it is dead. And nobody dies whose
