@@ -114,14 +114,6 @@ impl Queues {
         self.0.get(&(server, name.to_owned())).map_or(Duration::ZERO, |queue| queue.front_since)
     }
 
-    /// Forgets which places there were in the queue of the fair lock that a call is about.
-    pub fn forget_places(&mut self, server: usize, call: &Script<'_>) {
-        let name = String::from_utf8_lossy(&call.keys[0]).into_owned();
-        if let Some(queue) = self.0.get_mut(&(server, name)) {
-            queue.places = None;
-        }
-    }
-
     /// Asks a server about the queue of a fair lock, after a script. Returns what is wrong with a place.
     pub fn check_places(
         &mut self,

@@ -51,6 +51,18 @@ fn worlds_of_each_kind_and_mode_keep_the_rules() {
     }
 }
 
+/// Many calls come together, and several go out in one command.
+#[test]
+fn worlds_with_small_limits_keep_the_rules() {
+    for (seed, mode) in (30_000..).zip(Mode::ALL) {
+        let options = Options { mode: Some(*mode), bursts: true, ..Options::default() };
+        let Oracle { violations, counts, .. } = run_drawn(seed, &options).oracle;
+        assert!(violations.is_empty(), "seed {seed}, {mode:?}: {violations:#?}");
+        let together = counts.get("calls with others in a command").copied().unwrap_or_default();
+        assert!(together > 20, "seed {seed}, {mode:?}: {counts:?}");
+    }
+}
+
 /// Slots move, masters are replaced, and nodes and sentinels are silent.
 #[test]
 fn worlds_in_which_masters_are_replaced_keep_the_rules() {

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use lockkeeper_testkit::{lua, resp};
+use lockkeeper_testkit::lua;
 
 /// The scripts that tell the oracle something, and those that a reader of a trace wants to know.
 const FILES: [&str; 24] = [
@@ -36,18 +36,14 @@ const FILES: [&str; 24] = [
     "write/state.lua",
 ];
 
-/// By its hash: the file, and how many keys each call has if the script is one for several calls.
-static SCRIPTS: LazyLock<HashMap<String, (&'static str, Option<usize>)>> = LazyLock::new(|| {
+/// By its hash: the file, and whether the script is the form for several calls.
+static SCRIPTS: LazyLock<HashMap<String, (&'static str, bool)>> = LazyLock::new(|| {
     let forms = [lua::hash, lua::sharded_hash, lua::of_slots_hash];
-    let of_one = FILES.iter().flat_map(|file| forms.map(|hash| (hash(file), (*file, None))));
-    let keys_of = |file: &str| {
-        let keys = lua::source(file).lines().filter(|line| line.starts_with("  KEYS[")).count();
-        Some(keys)
-    };
+    let of_one = FILES.iter().flat_map(|file| forms.map(|hash| (hash(file), (*file, false))));
     let together = FILES.iter().filter(|file| lua::has_batch(file));
-    let together =
-        together.flat_map(|file| lua::batch_hashes(file).map(|hash| (hash, (*file, keys_of(file)))));
-    of_one.chain(together).collect()
+    of_one
+        .chain(together.flat_map(|file| lua::batch_hashes(file).map(|hash| (hash, (*file, true)))))
+        .collect()
 });
 
 /// A call of a script, as the server saw it.
@@ -55,8 +51,8 @@ pub struct Script<'a> {
     pub file: &'static str,
     pub keys: &'a [Arc<[u8]>],
     pub args: &'a [Arc<[u8]>],
-    /// How many calls this command has.
-    pub calls: usize,
+    /// It was sent with others in one command.
+    pub is_with_others: bool,
 }
 
 impl<'a> Script<'a> {
@@ -69,46 +65,12 @@ impl<'a> Script<'a> {
         };
         let count: usize = std::str::from_utf8(count).ok()?.parse().ok()?;
         let (keys, args) = rest.split_at(count);
-        let (file, keys_of_one) = file.copied().unwrap_or(("an unknown script", None));
-        Some(Self { file, keys, args, calls: keys_of_one.map_or(1, |of_one| count / of_one) })
-    }
-
-    /// The calls of this command, one by one.
-    pub fn each(&self) -> impl Iterator<Item = Script<'a>> + use<'a> {
-        let (file, calls) = (self.file, self.calls.max(1));
-        let (keys, args) = (self.keys, self.args);
-        (0..calls).map(move |number| Script {
-            file,
-            keys: part_of(keys, number, calls),
-            args: part_of(args, number, calls),
-            calls: 1,
-        })
-    }
-
-    /// The replies to these calls. None: the command failed.
-    pub fn replies<'r>(&self, reply: &'r [u8]) -> Vec<&'r [u8]> {
-        if self.calls == 1 {
-            return vec![reply];
-        }
-        if !reply.starts_with(b"*") {
-            return Vec::new();
-        }
-        let start = reply.iter().position(|byte| *byte == b'\n').expect("a line") + 1;
-        let mut rest = &reply[start..];
-        let next = |_| {
-            let (one, others) = rest.split_at(resp::frame_len(rest).expect("a reply for each call"));
-            rest = others;
-            // An error among the replies is a list of its text.
-            if one.starts_with(b"*1\r\n$") { b"-ERR" } else { one }
-        };
-        (0..self.calls).map(next).collect()
+        let (file, is_with_others) = file.copied().unwrap_or(("an unknown script", false));
+        Some(Self { file, keys, args, is_with_others })
     }
 
     /// Whom an acquire or a release is about: an owner, or the ids of permits.
     pub fn owners(&self) -> Vec<String> {
-        if self.calls > 1 {
-            return self.each().flat_map(|call| call.owners()).collect();
-        }
         if !self.file.starts_with("semaphore/") {
             return vec![self.arg(0).to_owned()];
         }
@@ -134,11 +96,6 @@ impl<'a> Script<'a> {
     pub fn arg(&self, index: usize) -> &str {
         self.args.get(index).and_then(|arg| std::str::from_utf8(arg).ok()).unwrap_or("")
     }
-}
-
-fn part_of<T>(all: &[T], number: usize, of: usize) -> &[T] {
-    let len = all.len() / of;
-    &all[number * len..(number + 1) * len]
 }
 
 pub struct Trace {

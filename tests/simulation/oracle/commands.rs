@@ -43,6 +43,9 @@ impl Oracle {
         self.trace.command(now, server, client, words, script.as_ref(), reply);
         self.check_waits(now);
         let Some(script) = script else { return };
+        if script.is_with_others {
+            self.count("calls with others in a command");
+        }
         if let Some(batch) = self.plan.batch_of(&script) {
             self.count(batch);
         }
@@ -59,25 +62,7 @@ impl Oracle {
             }
         }
         self.check_leases(now, server, &script, ask);
-        if script.calls > 1 {
-            self.count("commands with several calls");
-        }
-        for (call, reply) in script.each().zip(script.replies(reply)) {
-            self.call(now, server, &call, reply, script.calls > 1, ask);
-        }
-    }
-
-    /// A server ran a call of a script, alone or in a command with others.
-    fn call(
-        &mut self,
-        now: Duration,
-        server: usize,
-        script: &Script<'_>,
-        reply: &[u8],
-        is_with_others: bool,
-        ask: &mut dyn FnMut(&[&str]) -> Vec<u8>,
-    ) {
-        self.notes_release(now, server, script, reply);
+        self.notes_release(now, server, &script, reply);
         // It did not run.
         if reply.starts_with(b"-") {
             return;
@@ -105,14 +90,10 @@ impl Oracle {
                 self.commands.entry(numbers).or_default().1 = self.trace.events;
             }
         }
-        if let Some(problem) = self.queues.command(now, server, script, reply) {
+        if let Some(problem) = self.queues.command(now, server, &script, reply) {
             self.violate(now, "i", problem);
         }
-        if is_with_others {
-            // The places are seen only after the last call of the command.
-            self.queues.forget_places(server, script);
-        }
-        self.check_places(now, server, script, reply, ask);
+        self.check_places(now, server, &script, reply, ask);
     }
 
     /// Rule q: a waiter for a fair lock keeps its place until it is granted the lock or leaves, unless it is dead. And nobody dies whose

@@ -93,10 +93,7 @@ impl Leases {
         };
         let owners = script.owners();
         let is_about = |verb: &str, owner: &String| script.file.ends_with(verb) && owners.contains(owner);
-        let releases = |owner: &String| {
-            let ends = |call: Script<'_>| call.keeps_nothing() && call.owners().contains(owner);
-            script.file.ends_with("/release.lua") && script.each().any(ends)
-        };
+        let releases = |owner: &String| is_about("/release.lua", owner) && script.keeps_nothing();
         let acquires = |owner: &String| is_about("/acquire.lua", owner);
         let mut problems = Vec::new();
         for (owner, kept) in before {
