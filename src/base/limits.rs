@@ -1,7 +1,12 @@
 //! Sizes from which on the library works in another way. A simulated process can have smaller ones, so that a world with few workers gets
 //! there.
 
-/// The limits of the clients of a process.
+/// The limits of the clients of a process. For lockkeeper's own tests.
+///
+/// ```
+/// # use lockkeeper::Limits;
+/// assert_eq!(Limits { batch: 2, ..Limits::default() }.calls, Limits::default().calls);
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[allow(clippy::exhaustive_structs, reason = "only this project's own tests make one")]
 pub struct Limits {

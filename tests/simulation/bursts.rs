@@ -23,9 +23,11 @@ const NAMES: usize = 28;
 /// All come together at a multiple of this.
 const EVERY: Duration = Duration::from_secs(4);
 
-/// The guards of each lock.
+/// The guards of each lock, with their processes.
 #[derive(Default)]
-pub struct Bursts(Mutex<BTreeMap<String, Vec<(usize, Weak<LockGuard>)>>>);
+pub struct Bursts(Mutex<BTreeMap<String, Guards>>);
+
+type Guards = Vec<(usize, Weak<LockGuard>)>;
 
 struct Burst {
     world: Arc<World>,
@@ -37,9 +39,8 @@ pub async fn run(number: usize, process: usize, world: Arc<World>, locks: LockCl
     let mut rng = Rng::with_seed(world.plan.seed.wrapping_mul(71).wrapping_add(number as u64));
     let burst = Burst { world, process, guards };
     loop {
-        let next = EVERY * rng.u32(1..=4);
-        let now = burst.world.now();
-        sleep(next.saturating_sub(Duration::from_nanos((now.as_nanos() % next.as_nanos()) as u64))).await;
+        let rest = Duration::from_secs_f64(burst.world.now().as_secs_f64() % EVERY.as_secs_f64());
+        sleep(EVERY * rng.u32(1..=4) - rest).await;
         sleep(up_to(&mut rng, 2 * MS)).await;
         if burst.world.is_over() || burst.world.oracle().is_closing(process, burst.world.now()) {
             return;
