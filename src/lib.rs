@@ -22,6 +22,7 @@ pub use base::token::FencingToken;
 #[cfg(feature = "__simulation")]
 #[doc(hidden)]
 pub use base::{
+    limits::Limits,
     pauses::{locked_mutexes, pause_by},
     process::Process,
 };

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use lockkeeper::{Error, LockClient, LockConfigBuilder, LockGuard, Result};
+use lockkeeper::{Error, LockClient, LockConfigBuilder, LockGuard, RLock, Result};
 use tokio::time::{Instant, timeout};
 
+use crate::support::events::Events;
 use crate::support::{
     Faults, MS, Proxy, SECOND, Scene, calls_of, connect, eventually, lua, patient, poll_until, soon, timed,
 };
@@ -110,6 +111,105 @@ async fn an_error_of_one_call_is_none_of_the_others() {
     assert_eq!(scene.server.keys(), ["20"]);
     scene.server.run::<()>(&["DEL", "20"]);
     drop((locks, proxy));
+    scene.end().await;
+}
+
+/// Guarantee 1. Of the locks of a full command, another process holds each second one.
+#[tokio::test]
+async fn each_call_of_a_full_command_gets_its_own_answer() {
+    let scene = Scene::start();
+    let (locks, beside) = (scene.client_with(on_one_connection()).await, scene.client().await);
+    warm(&locks).await;
+    let names = names(ALONE + MOST);
+    let mut theirs = Vec::new();
+    for name in names.iter().skip(1).step_by(2) {
+        theirs.push(beside.rlock(name.as_str()).lock().await.unwrap());
+    }
+    let mut handles: Vec<_> = names.iter().map(|name| locks.rlock(name.as_str())).collect();
+    let ours = soon(join_all(handles.iter_mut().map(RLock::try_lock))).await;
+    for (number, (name, guard)) in names.iter().zip(ours).enumerate() {
+        let guard = guard.unwrap();
+        assert_eq!(guard.is_some(), number % 2 == 0, "{name}");
+        if let Some(guard) = guard {
+            assert_eq!(scene.server.run::<Vec<String>>(&["HKEYS", name]), [guard.owner_id()]);
+            guard.unlock().await.unwrap();
+        }
+    }
+    drop((handles, theirs, locks, beside));
+    scene.end().await;
+}
+
+/// How many commands for 20 calls reach the server before it answers one.
+async fn sent_before_an_answer(proxy: &Proxy, locks: &LockClient) -> usize {
+    let acquires = counted(proxy, "rlock/acquire.lua");
+    proxy.set(Faults::replies_held());
+    let mut all: Vec<_> = names(20).iter().map(|name| locks.rlock(name.as_str())).collect();
+    let mut calls = join_all(all.iter_mut().map(|lock| Box::pin(lock.lock())));
+    poll_until(&mut calls, || read(&acquires)[1] > 0).await;
+    // What is not sent cannot be waited for.
+    let _ = timeout(100 * MS, &mut calls).await;
+    let sent = read(&acquires)[1];
+    proxy.set(Faults::default());
+    for guard in soon(calls).await {
+        guard.unwrap().unlock().await.unwrap();
+    }
+    sent
+}
+
+/// A command timed out, and the connection turned out to work.
+#[tokio::test]
+async fn after_a_silence_as_many_commands_are_in_flight_as_before() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = connect(proxy.url(), on_one_connection().command_timeout(2 * SECOND)).await;
+    warm(&locks).await;
+    let before = sent_before_an_answer(&proxy, &locks).await;
+    assert!(before >= 1, "{before}");
+    let accepted = proxy.accepted();
+    proxy.set(Faults::replies_held());
+    let late = locks.rlock("late");
+    let waiting = tokio::spawn(async move { late.is_locked().await });
+    let pings = pings(&proxy);
+    let asks = || pings.load(Ordering::SeqCst) > 0;
+    eventually("the client asks whether the connection works", asks, |&asks| asks).await;
+    proxy.set(Faults::default());
+    assert!(!soon(waiting).await.unwrap().unwrap());
+    assert_eq!(proxy.accepted(), accepted, "the connection was replaced");
+    assert_eq!(sent_before_an_answer(&proxy, &locks).await, before);
+    drop((locks, proxy));
+    scene.end().await;
+}
+
+fn pings(proxy: &Proxy) -> Arc<AtomicUsize> {
+    let count = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&count);
+    proxy.answer(move |words| {
+        seen.fetch_add((words[0] == "PING").into(), Ordering::SeqCst);
+        None
+    });
+    count
+}
+
+/// The event says what was wrong with the connection, and nothing else.
+#[tokio::test]
+async fn a_connection_that_is_replaced_is_reported_with_its_reason() {
+    let scene = Scene::start();
+    for (reason, is_cut) in [("it is silent", false), ("it broke", true)] {
+        let proxy = scene.proxy().await;
+        let locks = connect(proxy.url(), on_one_connection().command_timeout(SECOND)).await;
+        let events = Events::default();
+        let _collecting = events.collect();
+        if is_cut {
+            proxy.cut();
+        } else {
+            proxy.set_existing(Faults::replies_held());
+        }
+        assert!(!soon(locks.rlock("a").is_locked()).await.unwrap());
+        let text = events.text();
+        let found: Vec<_> = text.lines().filter(|line| line.contains("replacing a connection")).collect();
+        assert!(found.len() == 1 && found[0].contains(&format!("reason=\"{reason}\"")), "{text}");
+        drop((locks, proxy));
+    }
     scene.end().await;
 }
 

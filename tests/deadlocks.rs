@@ -401,6 +401,29 @@ async fn what_is_not_certain_is_no_link() {
     scene.end().await;
 }
 
+/// Of the calls of which one is perhaps the holder's, a link names the eight that have waited longest.
+#[tokio::test]
+async fn of_many_calls_that_perhaps_are_the_holders_the_oldest_are_named_first() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let guard = locks.rlock("a").lock().await.unwrap();
+    let (client, now) = (locks.id(), SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap());
+    // The order of neither the names nor the numbers.
+    let ages = [5, 12, 7, 3, 11, 9, 4, 8, 10, 6];
+    for (number, age) in ages.iter().enumerate() {
+        let record = format!("{} - src/main.rs:7 lock {number}", now.as_millis() - age * 1_000);
+        let key = format!("lockkeeper_waits:{client}");
+        scene.server.run::<()>(&["HSET", &key, &format!("999{number}"), &record]);
+    }
+    let chains = locks.why("a").await.unwrap();
+    let found: Vec<_> = chains[0].links[0].client_waits.iter().map(|wait| &*wait.lock).collect();
+    assert_eq!(found, [1, 4, 8, 5, 7, 2, 9, 0].map(|number| format!("lock {number}")));
+    scene.server.run::<()>(&["DEL", &format!("lockkeeper_waits:{client}")]);
+    guard.unlock().await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
 #[tokio::test]
 async fn a_chain_ends_with_its_wait_and_a_hold_that_it_names_is_not_handed_over() {
     let scene = Scene::start();

@@ -7,6 +7,7 @@ use crate::support::{
     Faults, MS, SECOND, Scene, at_least, at_most, connect, eventually, fixed, grouped, listens, patient,
     renewed, soon,
 };
+use futures_util::future::join_all;
 use lockkeeper::{BaseLock, Error, LockClient, LockConfig, MultiLock, ReadWriteLock, RedLock, Source};
 use lockkeeper_memory::MemoryServer;
 use metrics::{
@@ -14,7 +15,7 @@ use metrics::{
     Metadata, Recorder, SharedString, Unit, set_default_local_recorder,
 };
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 // --- a recorder --------------------------------------------------------------------------------------------------------
 
@@ -234,13 +235,19 @@ async fn the_time_to_acquire_has_the_time_of_waiting() {
     let (locks, beside) = (scene.client().await, scene.client().await);
     let guard = beside.rlock("a").lock().await.unwrap();
     let mut lock = locks.rlock("a").with(&grouped("orders"));
+    let start = Instant::now();
     let waiting = tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() });
     recorded.becomes("waiters", ORDERS, 1).await;
-    sleep(100 * MS).await;
+    let waits_from = Instant::now();
+    sleep(500 * MS).await;
+    let waited = waits_from.elapsed();
     guard.unlock().await.unwrap();
     soon(waiting).await.unwrap();
+    let most = (start.elapsed() - waited).as_secs_f64();
     let took = recorded.samples("acquire_seconds", ORDERS);
-    assert!(took.len() == 1 && took[0] > 0.1, "{took:?}");
+    assert!(took.len() == 1 && took[0] >= waited.as_secs_f64(), "{took:?}, and it waited for {waited:?}");
+    let held = recorded.samples("held_seconds", ORDERS);
+    assert!(held.len() == 1 && held[0] <= most, "{held:?} of {most}: the wait is no part of it");
     recorded.rests().await;
     drop((locks, beside));
     scene.end().await;
@@ -530,6 +537,30 @@ async fn commands_are_counted_by_their_outcome() {
     assert_eq!(round_trips().len(), trips, "there was no answer");
     proxy.set(Faults::default());
     drop((locks, proxy));
+    scene.end().await;
+}
+
+/// Calls that go out together are one command, and each is a call.
+#[tokio::test]
+async fn commands_and_their_calls_are_counted_as_they_are_sent() {
+    let recorded = Recorded::default();
+    let _installed = recorded.install();
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = connect(proxy.url(), patient().connections(1)).await;
+    let calls = || recorded.value("calls_total", &[("outcome", "ok")]);
+    let (before, called, sent) = (recorded.commands("ok"), calls(), proxy.commands());
+    let mut all: Vec<_> = (0..30).map(|number| locks.rlock(number.to_string())).collect();
+    let guards = soon(join_all(all.iter_mut().map(BaseLock::lock))).await;
+    assert_eq!(calls() - called, 30);
+    let sent = proxy.commands() - sent;
+    assert!(sent < 30, "nothing went out together");
+    assert_eq!(usize::try_from(recorded.commands("ok") - before).unwrap(), sent);
+    for guard in guards {
+        guard.unwrap().unlock().await.unwrap();
+    }
+    recorded.rests().await;
+    drop((all, locks, proxy));
     scene.end().await;
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod credentials;
 pub(crate) mod error;
 pub(crate) mod fault;
 pub(crate) mod jitter;
+pub(crate) mod limits;
 pub(crate) mod options;
 #[cfg(feature = "__simulation")]
 pub(crate) mod pauses;

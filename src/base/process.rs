@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -15,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
 use crate::base::clock::ProcessClock;
+use crate::base::limits::Limits;
 use crate::base::sync::lock;
 use crate::base::timer::{self, Suspended};
 
@@ -39,8 +40,7 @@ struct Shared {
     network: OnceLock<Network>,
     /// For how many nanoseconds the host of this process was suspended.
     suspended: AtomicU64,
-    /// How many holds one command renews at most. 0: as many as outside of a simulation.
-    batch_size: AtomicUsize,
+    limits: Mutex<Limits>,
 }
 
 /// An open connection.
@@ -87,8 +87,8 @@ impl Process {
     #[doc(hidden)]
     pub fn new(uptime: Duration, drift: i32) -> Self {
         let (clock, state) = (ProcessClock::start(uptime, drift), Mutex::default());
-        let (suspended, batch_size) = (AtomicU64::new(0), AtomicUsize::new(0));
-        Self(Arc::new(Shared { clock, state, network: OnceLock::new(), suspended, batch_size }))
+        let (suspended, limits) = (AtomicU64::new(0), Mutex::default());
+        Self(Arc::new(Shared { clock, state, network: OnceLock::new(), suspended, limits }))
     }
 
     /// From now on, the process connects to servers that have an address by this function.
@@ -121,24 +121,23 @@ impl Process {
         self.0.network.get().cloned()
     }
 
-    /// From now on, clients of this process renew so many holds with one command at most, and keep as many places.
+    /// From now on, new clients of this process have these limits.
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use lockkeeper::Process;
+    /// # use lockkeeper::{Limits, Process};
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
-    /// Process::new(Duration::ZERO, 0).limit_batches(2);
+    /// Process::new(Duration::ZERO, 0).set_limits(Limits { batch: 2, ..Limits::default() });
     /// # }
     /// ```
     #[doc(hidden)]
-    pub fn limit_batches(&self, size: usize) {
-        self.0.batch_size.store(size, Ordering::Relaxed);
+    pub fn set_limits(&self, limits: Limits) {
+        *lock(&self.0.limits) = limits;
     }
 
-    /// How many holds one command renews at most, if that is limited.
-    pub(crate) fn batch_size(&self) -> Option<usize> {
-        Some(self.0.batch_size.load(Ordering::Relaxed)).filter(|size| *size > 0)
+    pub(crate) fn limits(&self) -> Limits {
+        *lock(&self.0.limits)
     }
 
     /// Runs a future in this process.

@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 use crate::base::clock::{self, Moment};
 use crate::base::fault::{Fault, FaultKind};
 use crate::base::jitter::Backoff;
+use crate::base::limits::limits;
 use crate::base::timer::{Instant, elapsed};
 use crate::protocol::{
     Arg, Call, RECORD_WRITE, Reply, Row, holds_key, millis, record_keep, record_remove, waits_key,
@@ -29,9 +30,6 @@ const EXPIRY: Duration = Duration::from_secs(120);
 
 /// How often a client keeps its records: some of these commands can fail.
 const KEEP: Duration = Duration::from_secs(30);
-
-/// How many records are written or removed with one command.
-const TOGETHER: usize = 500;
 
 /// The least time between a change and the command that sends it: changes that follow each other must not cost a command each.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -229,11 +227,11 @@ impl Table {
     async fn send(&mut self) -> Result<(), Fault> {
         let is_there = |owner: &Arc<str>| self.records.contains_key(owner);
         let (new, ended): (Vec<_>, Vec<_>) = self.changed.iter().cloned().partition(is_there);
-        for owners in ended.chunks(TOGETHER) {
+        for owners in ended.chunks(limits().records) {
             self.run(&record_remove(&self.key, owners.join(" "))).await?;
             owners.iter().for_each(|owner| _ = self.changed.remove(owner));
         }
-        for owners in new.chunks(TOGETHER) {
+        for owners in new.chunks(limits().records) {
             let rows: Vec<Row> = owners.iter().filter_map(|owner| self.row(owner)).collect();
             self.may_exist = true;
             self.run(&RECORD_WRITE.call(millis(EXPIRY), rows)).await?;

@@ -3,8 +3,8 @@
 //! A `drop` hands over a job and returns. One task runs all jobs side by side. A job that the server refuses is run
 //! again after a pause, and at once when the client shuts down or is dropped.
 //!
-//! Many guards can end at once. Each release needs a [`Turn`] while its command is under way, and there are [`AT_ONCE`]
-//! turns for each server. So a command does not wait in the client behind thousands of releases until its time limit,
+//! Many guards can end at once. Each release needs a [`Turn`] while its command is under way, and each server
+//! has a limited number of turns. So a command does not wait in the client behind thousands of releases until its time limit,
 //! renewals pass between them, and the task has few futures to poll. A silent server uses up only its own turns. A
 //! release begins with its first turn: until then it is a small closure.
 
@@ -24,13 +24,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::unconstrained;
 
 use crate::base::error::{Error, Result};
+use crate::base::limits::limits;
 use crate::base::sync::{Watched, lock};
 use crate::base::task;
 use crate::base::timer::{Instant, elapsed};
-
-/// The most releases of the background that are under way at one server: enough to fill its pipeline, and answered
-/// within a small part of `command_timeout`. The futures of callers can send as many again.
-const AT_ONCE: usize = 1_000;
 
 /// The task that runs jobs.
 pub(crate) struct Background {
@@ -60,7 +57,8 @@ impl Turns {
     async fn next(&self, server: &Arc<str>) -> Turn {
         let turns = {
             let mut all = lock(&self.0);
-            let turns = all.entry(Arc::clone(server)).or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE)));
+            let turns =
+                all.entry(Arc::clone(server)).or_insert_with(|| Arc::new(Semaphore::new(limits().releases)));
             Arc::clone(turns)
         };
         // `unconstrained`: thousands of futures of one task can wait here. With the tokio budget, each poll would spend
@@ -121,11 +119,11 @@ impl Background {
         self.turns.next(server).await
     }
 
-    /// Lets the future of a caller send a release. `None`: [`AT_ONCE`] futures already do, so the background has to
-    /// send this release.
+    /// Lets the future of a caller send a release. `None`: as many futures as are allowed already do, so the background
+    /// has to send this release.
     pub(crate) fn direct(&self) -> Option<Direct<'_>> {
         let direct = Direct(&self.direct);
-        (self.direct.fetch_add(1, Ordering::Relaxed) < AT_ONCE).then_some(direct)
+        (self.direct.fetch_add(1, Ordering::Relaxed) < limits().releases).then_some(direct)
     }
 
     /// Counts an answer to a release.

@@ -21,21 +21,10 @@ use tokio::sync::Notify;
 
 use crate::base::clock::{self, Moment};
 use crate::base::jitter;
+use crate::base::limits::limits;
 use crate::base::sync::lock;
 use crate::base::task;
 use crate::base::timer::sleep;
-
-/// Items for each command.
-const BATCH_SIZE: usize = 100;
-
-/// The batch size for the clients of this process. A simulation can set another one.
-fn batch_size() -> usize {
-    #[cfg(feature = "__simulation")]
-    if let Some(size) = crate::base::process::current().and_then(|process| process.batch_size()) {
-        return size;
-    }
-    BATCH_SIZE
-}
 
 /// Over how long a rush spreads its batches, so that not all are sent at once.
 const RUSH: Duration = Duration::from_millis(100);
@@ -76,6 +65,7 @@ pub(crate) struct Scheduler<T>(Arc<Shared<T>>);
 struct Shared<T> {
     /// How often the task looks at the list, at least: timers stand still while the host is suspended.
     tick: Duration,
+    /// Items for each command.
     batch_size: usize,
     list: Mutex<List<T>>,
     /// Wakes the task when it rests, and when it is to end.
@@ -151,7 +141,7 @@ impl<T: Send + Sync + 'static> Scheduler<T> {
             is_closed: false,
         };
         let (list, stir) = (Mutex::new(list), Notify::new());
-        Self(Arc::new(Shared { tick, batch_size: batch_size(), list, stir }))
+        Self(Arc::new(Shared { tick, batch_size: limits().batch, list, stir }))
     }
 
     /// Starts the task. It ends when the scheduler is closed or dropped.
@@ -338,6 +328,26 @@ mod tests {
         slot.due = Some(later);
         assert!(!slot.begin(key) && !slot.is_running);
         assert_eq!(slot.due, Some(later));
+    }
+
+    /// A lock that is held briefly costs the task of the renewals nothing: what is due later does not wake it.
+    #[tokio::test]
+    async fn only_an_item_that_is_due_earlier_wakes_the_task() {
+        let (scheduler, start) = (Scheduler::new(Duration::from_secs(1)), clock::now());
+        let mut task = tokio_test::task::spawn(run(Arc::clone(&scheduler.0), Looks::default()));
+        let item = || Arc::new(Notify::new());
+        assert!(task.poll().is_pending() && !task.is_woken());
+        let [mut first, mut brief, mut early] = [Slot::default(), Slot::default(), Slot::default()];
+        scheduler.set(&mut first, Some(start.plus(Duration::from_secs(10))), item);
+        assert!(task.is_woken(), "it rested");
+        assert!(task.poll().is_pending() && !task.is_woken());
+        for _ in 0..100 {
+            scheduler.set(&mut brief, Some(start.plus(Duration::from_secs(10))), item);
+            scheduler.set(&mut brief, None, item);
+            assert!(!task.is_woken());
+        }
+        scheduler.set(&mut early, Some(start.plus(Duration::from_millis(500))), item);
+        assert!(task.is_woken());
     }
 
     /// Counts how often the task looks at the list on a tick.

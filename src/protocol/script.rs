@@ -7,6 +7,8 @@ use std::{fmt, iter};
 use smallvec::{SmallVec, smallvec};
 use uuid::Uuid;
 
+use crate::base::limits::limits;
+
 /// A Lua script, in its forms. `build.rs` makes all of them from one file.
 #[derive(Debug)]
 pub(crate) struct Script {
@@ -70,7 +72,7 @@ impl Script {
 
     /// How many calls one command can have.
     pub(crate) fn most_calls(&self) -> usize {
-        self.batch.as_ref().map_or(1, |(most, _)| *most)
+        self.batch.as_ref().map_or(1, |(most, _)| limits().calls.min(*most))
     }
 }
 

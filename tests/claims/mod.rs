@@ -7,13 +7,14 @@ mod workers;
 use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
-use lockkeeper::{Claims, Error, FencingToken, LockConfig, LockGuard, Source};
+use lockkeeper::{Claims, Error, FencingToken, LockConfig, LockGuard, LockOptions, Source};
 use lockkeeper_testkit::Cluster;
 use tokio::time::{Instant, sleep};
 
 use crate::support::events::Events;
 use crate::support::{
-    LIMIT, MS, SECOND, Scene, Server, at_least, connect, eventually, fixed, patient, renewed, renewing, soon,
+    LIMIT, MS, SECOND, Scene, Server, at_least, at_most, connect, eventually, fixed, patient, renewed,
+    renewing, soon,
 };
 
 const JOBS: [&str; 3] = ["1", "2", "3"];
@@ -170,6 +171,53 @@ async fn a_claim_is_one_command() {
     }
     assert_eq!(scene.server.scripts() - before, 100, "each release is one command");
     drop(jobs);
+    scene.end().await;
+}
+
+/// What each option does for a lock, it does for a claim.
+#[tokio::test]
+async fn each_option_holds_for_claims() {
+    let scene = Scene::start();
+    let locks = scene.client_with(patient().watchdog_lease(60 * SECOND)).await;
+    let with = |options: &LockOptions| {
+        let jobs = locks.claims("jobs").with(options);
+        async move { claim(&jobs).await.unwrap() }
+    };
+    let left = || scene.server.run::<i64>(&["PTTL", "{jobs}:1"]);
+
+    let plain = with(&LockOptions::default()).await;
+    assert!((50_000..=60_000).contains(&left()), "{}", left());
+    plain.unlock().await.unwrap();
+
+    let renewing_claim = with(&renewing(3 * SECOND)).await;
+    assert!((1..=3_000).contains(&left()), "{}", left());
+    renewed(&renewing_claim).await;
+    renewing_claim.unlock().await.unwrap();
+
+    let fixed_claim = with(&fixed(SECOND)).await;
+    assert!(fixed_claim.remaining() <= SECOND && left() <= 1_000);
+    soon(fixed_claim.ended()).await.unwrap_err();
+    assert!(matches!(fixed_claim.unlock().await, Err(Error::NotHeld(_))));
+
+    eventually("it is free", left, |&left| left < 0).await;
+    let bounded = with(&at_most(SECOND)).await;
+    assert!(bounded.remaining() <= SECOND);
+    soon(bounded.ended()).await.unwrap_err();
+    assert!(bounded.unlock().await.is_err());
+
+    eventually("it is free", left, |&left| left < 0).await;
+    for is_dropped in [false, true] {
+        let asked = Instant::now();
+        let kept = with(&at_least(SECOND)).await;
+        if is_dropped {
+            drop(kept)
+        } else {
+            kept.unlock().await.unwrap()
+        }
+        eventually("it is free", left, |&left| left < 0).await;
+        assert!(asked.elapsed() >= SECOND, "{:?}", asked.elapsed());
+    }
+    drop(locks);
     scene.end().await;
 }
 

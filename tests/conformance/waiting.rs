@@ -100,7 +100,7 @@ pub async fn waiters_of_one_process_are_served_in_order<F: Fixture>() {
     let guard = F::rival(&locks, "a").lock().await.unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut waiting = Vec::new();
-    for number in 0..20 {
+    for number in 0..40 {
         let (locks, order) = (locks.clone(), Arc::clone(&order));
         waiting.push(tokio::spawn(async move {
             let guard = F::rival(&locks, "a").lock().await.unwrap();
@@ -121,7 +121,7 @@ pub async fn waiters_of_one_process_are_served_in_order<F: Fixture>() {
     for waiter in waiting {
         soon(waiter).await.unwrap();
     }
-    assert_eq!(*order.lock().unwrap(), (0..20).collect::<Vec<_>>());
+    assert_eq!(*order.lock().unwrap(), (0..40).collect::<Vec<_>>());
     drop(locks);
     scene.end().await;
 }

@@ -2,11 +2,13 @@
 
 #![allow(missing_docs, unreachable_pub, reason = "a test")]
 
+mod bursts;
 mod chains;
 mod claims;
 mod classes;
 mod cluster;
 mod drawn;
+mod edges;
 mod extras;
 mod faults;
 mod leaders;

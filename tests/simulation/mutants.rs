@@ -31,6 +31,9 @@ pub struct Mutant {
     pub mode: String,
     #[serde(default)]
     pub deployment: Deployment,
+    /// The worlds have small limits and bursts.
+    #[serde(default)]
+    pub bursts: bool,
     /// The binary and the name of the test that notices it. Empty: worlds do.
     #[serde(default)]
     test: String,

@@ -12,7 +12,7 @@ use crate::plan::{Kind, MS, SECOND, up_to};
 use crate::world::World;
 
 /// In front of this number stand those of the workers.
-const NUMBER: usize = 100;
+pub const NUMBER: usize = 100;
 
 pub struct Onlooker {
     process: usize,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use lockkeeper::{LockConfig, LockConfigBuilder};
+use lockkeeper::{Limits, LockConfig, LockConfigBuilder};
 use serde::Deserialize;
 
 use crate::classes::{Classes, FIRST};
@@ -139,11 +139,13 @@ pub struct Options {
     pub kinds: Vec<Kind>,
     pub mode: Option<Mode>,
     pub deployment: Deployment,
+    /// The clients have small limits, and many calls come together. Not in the worlds with which mutants and tests begin.
+    pub bursts: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { kinds: Kind::ALL.to_vec(), mode: None, deployment: Deployment::default() }
+        Self { kinds: Kind::ALL.to_vec(), mode: None, deployment: Deployment::default(), bursts: false }
     }
 }
 
@@ -187,6 +189,10 @@ pub struct Plan {
     pub permits: u32,
     pub extras: Extras,
     pub classes: Classes,
+    /// Many calls come together.
+    pub bursts: bool,
+    /// Those of the clients of each process.
+    pub limits: Limits,
 }
 
 impl Plan {
@@ -283,9 +289,12 @@ impl Plan {
             permits: rng.u32(1..=MOST_PERMITS),
             extras: Extras::default(),
             classes: Classes::default(),
+            bursts: false,
+            limits: Limits::default(),
         }
         .with_extras()
         .with_classes()
+        .with_limits(options)
     }
 
     fn with_extras(mut self) -> Self {
@@ -298,6 +307,33 @@ impl Plan {
         if self.extras.nests {
             self.names = 3;
         }
+        self
+    }
+
+    /// Whether many calls come together. In a cluster, no call waits for others.
+    pub fn has_bursts(&self) -> bool {
+        self.bursts && self.deployment != Deployment::Cluster
+    }
+
+    /// Draws from numbers of its own.
+    fn with_limits(mut self, options: &Options) -> Self {
+        let mut rng = Rng::with_seed(self.seed.wrapping_mul(853) ^ 0x11b1);
+        let mut small =
+            |usual: usize, sizes: &[usize]| if rng.u8(..4) > 0 { one(&mut rng, sizes) } else { usual };
+        if options.bursts {
+            let usual = Limits::default();
+            self.bursts = true;
+            self.limits = Limits {
+                batch: usual.batch,
+                in_flight: small(usual.in_flight, &[1, 1, 2]),
+                calls: small(usual.calls, &[2, 3, 5]),
+                releases: small(usual.releases, &[1, 2]),
+                repeated: small(usual.repeated, &[1, 2]),
+                turns: small(usual.turns, &[1, 2]),
+                records: small(usual.records, &[1, 2]),
+            };
+        }
+        self.limits.batch = self.classes.batch.unwrap_or(self.limits.batch);
         self
     }
 

@@ -123,11 +123,13 @@ fn simulate() {
         "sentinels" => Deployment::Sentinels,
         other => panic!("SIMULATE_DEPLOYMENT={other} is not understood"),
     };
+    // A mutant that an older world notices begins with it.
+    let bursts = mutants.last().is_none_or(|mutant| mutant.bursts);
     let task = Task {
         from: variable("FROM", drawn.2),
         count: variable("COUNT", 1_000),
         limit: Duration::from_secs(variable("SECONDS", u64::MAX / 2)),
-        options: Options { kinds, mode, deployment },
+        options: Options { kinds, mode, deployment, bursts },
         is_printed: variable("TRACE", false),
         mutants,
         threads: variable("THREADS", cores),

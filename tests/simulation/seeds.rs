@@ -11,11 +11,11 @@ fn run_drawn(seed: u64, options: &Options) -> world::Report {
 }
 
 fn run(seed: u64, kind: Kind, mode: Option<Mode>) -> world::Report {
-    run_drawn(seed, &Options { kinds: vec![kind], mode, deployment: Deployment::Servers })
+    run_drawn(seed, &Options { kinds: vec![kind], mode, ..Options::default() })
 }
 
 fn run_in(deployment: Deployment, seed: u64, kind: Kind, mode: Mode) -> world::Report {
-    run_drawn(seed, &Options { kinds: vec![kind], mode: Some(mode), deployment })
+    run_drawn(seed, &Options { kinds: vec![kind], mode: Some(mode), deployment, bursts: false })
 }
 
 fn assert_holds(seed: u64, kind: Kind, mode: Option<Mode>) {
@@ -48,6 +48,18 @@ fn worlds_of_each_kind_and_mode_keep_the_rules() {
         for mode in Mode::ALL {
             assert_holds(7, *kind, Some(*mode));
         }
+    }
+}
+
+/// Many calls come together, and several go out in one command.
+#[test]
+fn worlds_with_small_limits_keep_the_rules() {
+    for (seed, mode) in (30_000..).zip(Mode::ALL) {
+        let options = Options { mode: Some(*mode), bursts: true, ..Options::default() };
+        let Oracle { violations, counts, .. } = run_drawn(seed, &options).oracle;
+        assert!(violations.is_empty(), "seed {seed}, {mode:?}: {violations:#?}");
+        let together = counts.get("calls with others in a command").copied().unwrap_or_default();
+        assert!(together > 20, "seed {seed}, {mode:?}: {counts:?}");
     }
 }
 

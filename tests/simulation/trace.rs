@@ -36,10 +36,14 @@ const FILES: [&str; 24] = [
     "write/state.lua",
 ];
 
-static SCRIPTS: LazyLock<HashMap<String, &'static str>> = LazyLock::new(|| {
+/// By its hash: the file, and whether the script is the form for several calls.
+static SCRIPTS: LazyLock<HashMap<String, (&'static str, bool)>> = LazyLock::new(|| {
     let forms = [lua::hash, lua::sharded_hash, lua::of_slots_hash];
-    let of_one = FILES.iter().flat_map(|file| forms.map(|hash| (hash(file), *file)));
-    of_one.chain(FILES.iter().flat_map(|file| lua::batch_hashes(file).map(|hash| (hash, *file)))).collect()
+    let of_one = FILES.iter().flat_map(|file| forms.map(|hash| (hash(file), (*file, false))));
+    let together = FILES.iter().filter(|file| lua::has_batch(file));
+    of_one
+        .chain(together.flat_map(|file| lua::batch_hashes(file).map(|hash| (hash, (*file, true)))))
+        .collect()
 });
 
 /// A call of a script, as the server saw it.
@@ -47,6 +51,8 @@ pub struct Script<'a> {
     pub file: &'static str,
     pub keys: &'a [Arc<[u8]>],
     pub args: &'a [Arc<[u8]>],
+    /// It was sent with others in one command.
+    pub is_with_others: bool,
 }
 
 impl<'a> Script<'a> {
@@ -59,7 +65,8 @@ impl<'a> Script<'a> {
         };
         let count: usize = std::str::from_utf8(count).ok()?.parse().ok()?;
         let (keys, args) = rest.split_at(count);
-        Some(Self { file: file.copied().unwrap_or("an unknown script"), keys, args })
+        let (file, is_with_others) = file.copied().unwrap_or(("an unknown script", false));
+        Some(Self { file, keys, args, is_with_others })
     }
 
     /// Whom an acquire or a release is about: an owner, or the ids of permits.

@@ -13,6 +13,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use crate::bursts::{self, Bursts};
 use crate::cluster::WorldCluster;
 use crate::faults;
 use crate::locks::{Claim, NAMES};
@@ -110,6 +111,19 @@ async fn live(plan: &Plan, oracle: &Arc<Mutex<Oracle>>, prepare: &Prepare<'_>) {
         let onlooker = Onlooker::new(process, &world, clients);
         others.push((process, tokio::spawn(world.processes[process].run(onlooker.run()))));
     }
+    let bursts = Arc::<Bursts>::default();
+    for (number, process) in (0..2 * plan.processes).map(|number| (number, number % plan.processes)) {
+        if plan.has_bursts() {
+            let burst = bursts::run(
+                number,
+                process,
+                Arc::clone(&world),
+                clients[process][0].clone(),
+                Arc::clone(&bursts),
+            );
+            others.push((process, tokio::spawn(world.processes[process].run(burst))));
+        }
+    }
     if let Some(at) = extras.shuts_down {
         let clients = clients[0].clone();
         let shutdown = onlooker::shut_down(Arc::clone(&world), 0, clients, at);
@@ -195,9 +209,7 @@ impl World {
         let uptime = |number: usize| Duration::from_millis(60_000 + 7_919 * number as u64);
         let processes: Vec<_> =
             (0..plan.processes).map(|number| Process::new(uptime(number), plan.drifts[number])).collect();
-        if let Some(size) = plan.classes.batch {
-            processes.iter().for_each(|process| process.limit_batches(size));
-        }
+        processes.iter().for_each(|process| process.set_limits(plan.limits));
         let network = |process: usize, server: usize| {
             let seed = plan.seed.wrapping_mul(1_000).wrapping_add((process * 10 + server) as u64);
             let network = servers[server].over_network(seed);
@@ -296,8 +308,8 @@ impl World {
         self.has(claim.server, NAMES[claim.name], owner)
     }
 
-    fn has(&self, server: usize, key: &str, owner: &str) -> bool {
-        if self.plan.kind != Kind::Semaphore {
+    pub fn has(&self, server: usize, key: &str, owner: &str) -> bool {
+        if self.plan.kind != Kind::Semaphore || owner.contains(':') {
             return self.ask(server, &["HEXISTS", key, owner]) == b":1\r\n";
         }
         let server = match &self.cluster {

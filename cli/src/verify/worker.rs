@@ -108,6 +108,13 @@ impl Plan {
     }
 }
 
+/// When the guard was asked, and whether it was lost. The time is read first: a guard that is not lost afterwards was not lost at that time,
+/// however long the process was stopped in between.
+fn asked_after(clock: impl FnOnce() -> u64, is_lost: impl FnOnce() -> bool) -> (u64, bool) {
+    let at = clock();
+    (at, is_lost())
+}
+
 impl Worker {
     /// A worker whose history has gaps proves nothing, so it ends.
     fn write(&self, at: u64, what: What) {
@@ -194,11 +201,10 @@ impl Worker {
         guard
     }
 
-    /// Works while the lock is held. Each time is read before the guard is asked: a guard that is not lost then was not lost at that time.
+    /// Works while the lock is held.
     async fn section<T: Send + Sync>(&self, call: u32, plan: &Plan, guard: LockGuard<T>, token: Option<u64>) {
         let certified = |what: What| {
-            let at = now();
-            let is_lost = guard.is_lost();
+            let (at, is_lost) = asked_after(now, || guard.is_lost());
             if is_lost && !self.orders.ignores_losses {
                 self.write(at, What::Told { call });
                 return false;
@@ -232,5 +238,25 @@ impl Worker {
             let ok = guard.unlock().await.is_ok();
             self.write(now(), What::Left { call, ok });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::asked_after;
+
+    /// The process is stopped between the two, and the hold is lost meanwhile. The time before the stop belongs to a lost guard then, and the
+    /// time after it to none that is not lost.
+    #[test]
+    fn the_clock_is_read_before_the_guard_is_asked() {
+        let time = Cell::new(1);
+        let stopped = |now| {
+            time.set(time.get() + 100);
+            now
+        };
+        let found = asked_after(|| stopped(time.get()), || stopped(time.get()) > 100);
+        assert_eq!(found, (1, true));
     }
 }

@@ -11,14 +11,12 @@ use futures_util::future::join;
 use futures_util::{FutureExt, StreamExt, stream};
 
 use crate::base::fault::Fault;
+use crate::base::limits::limits;
 use crate::engine::recent_releases::Release;
 use crate::engine::retry::Tries;
 use crate::engine::shared::Engine;
 use crate::protocol::{Call, ReleaseReply};
 use crate::store::{Route, Switches};
-
-/// How many releases are repeated at a time.
-const AT_ONCE: usize = 100;
 
 /// Renews all holds after each switch to another master, until the engine ends.
 pub(crate) async fn renew_on_each(mut switches: Switches, engine: Weak<Engine>) {
@@ -45,7 +43,9 @@ pub(crate) async fn act_on_each(mut switches: Switches, engine: Weak<Engine>) {
 
 async fn release_again(engine: Arc<Engine>) {
     let releases = stream::iter(engine.releases.take());
-    releases.for_each_concurrent(AT_ONCE, |Release { route, call, .. }| repeat(&engine, route, call)).await;
+    releases
+        .for_each_concurrent(limits().repeated, |Release { route, call, .. }| repeat(&engine, route, call))
+        .await;
 }
 
 async fn repeat(engine: &Engine, route: Route, call: Call) {

@@ -25,6 +25,7 @@ use std::time::Duration;
 use smallvec::{SmallVec, smallvec};
 
 use crate::base::clock::Moment;
+use crate::base::limits::limits;
 
 /// The number of a waiter. A waiter has a greater number than those in front of it.
 pub(crate) type Ticket = i64;
@@ -176,9 +177,9 @@ impl Waiters {
         std::mem::replace(&mut self.front, next).map(|(_, waiter)| waiter)
     }
 
-    /// Returns how many waiters stand between a waiter and the front, or [`MOST_TURNS`] if there are more.
+    /// Returns how many waiters stand between a waiter and the front, or the most that are counted if there are more.
     fn place(&self, ticket: Ticket) -> u32 {
-        let before = self.behind.range(..ticket).take(MOST_TURNS).count();
+        let before = self.behind.range(..ticket).take(limits().turns).count();
         u32::try_from(before).expect("BUG: more than the most")
     }
 
@@ -276,9 +277,6 @@ pub(crate) struct Machine<O, F> {
     /// Until when the waiters here do not attempt, so that other clients come first.
     yields_until: Moment,
 }
-
-/// The most waiters that are counted before an overlooked one. Those further behind have the same turn.
-const MOST_TURNS: usize = 100;
 
 /// Longer than any wait.
 const NEVER: Moment = Moment::from_nanos(u64::MAX);

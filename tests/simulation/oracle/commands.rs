@@ -43,6 +43,9 @@ impl Oracle {
         self.trace.command(now, server, client, words, script.as_ref(), reply);
         self.check_waits(now);
         let Some(script) = script else { return };
+        if script.is_with_others {
+            self.count("calls with others in a command");
+        }
         if let Some(batch) = self.plan.batch_of(&script) {
             self.count(batch);
         }

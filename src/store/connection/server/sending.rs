@@ -16,17 +16,11 @@ use tokio::task::{unconstrained, yield_now};
 
 use super::{Connection, LEFT, Server, TimeLimit, no_answer};
 use crate::base::fault::{Fault, FaultKind, Sent};
+use crate::base::limits::limits;
 use crate::base::timer::{Instant, timeout_at};
 use crate::protocol::{Call, Reply, Script};
 use crate::store::connection::outbox::{Entered, Group, Mode, Outbox, Piece, grouped};
 use crate::store::connection::wire::{self, With};
-
-/// How many writes of the sender can be in flight. With fewer, a connection stands still for a part of each round trip of a network. With
-/// more, fewer calls go out together.
-const IN_FLIGHT: usize = 8;
-
-/// The most calls in one write. Their callers are answered together, so a long write would let the first ones wait for the last ones.
-const TOGETHER: usize = 64;
 
 /// A call that waits to be sent. Boxed, because it is moved several times.
 pub(super) struct Waiting(Box<Waits>);
@@ -179,6 +173,10 @@ pub(super) struct Sender {
     writes: VecDeque<Write>,
     /// The scripts of which several calls were sent together.
     loaded: Vec<&'static Script>,
+    /// The most writes in flight.
+    most: usize,
+    /// The most calls in one write. Their callers are answered together, so with more, the first ones would wait for the last ones.
+    together: usize,
 }
 
 /// A write, with the number of its commands. Replies come in the order of the writes, so only the first one is polled.
@@ -206,13 +204,15 @@ impl Sender {
             next: Vec::new(),
             writes: VecDeque::new(),
             loaded: Vec::new(),
+            most: limits().in_flight,
+            together: limits().calls,
         }
     }
 
     /// Runs until the connection is no longer used and all of its writes are answered.
     pub(super) async fn run(mut self) {
         loop {
-            let can_send = self.writes.len() < IN_FLIGHT && !self.outbox.is_held();
+            let can_send = self.writes.len() < self.most && !self.outbox.is_held();
             let waits = self.again.is_empty() && self.next.is_empty();
             if !can_send || waits {
                 tokio::select! {
@@ -222,7 +222,7 @@ impl Sender {
                         let write = self.writes.pop_front();
                         self.answer(write, sent);
                     }
-                    entered = self.entered.recv_many(&mut self.next, TOGETHER), if can_send => {
+                    entered = self.entered.recv_many(&mut self.next, self.together), if can_send => {
                         if entered == 0 {
                             return;
                         }
@@ -242,7 +242,7 @@ impl Sender {
             // Callers that were just answered run first, and enter their next calls. Otherwise the first of these calls
             // would be sent without the others.
             yield_now().await;
-            while self.next.len() < TOGETHER
+            while self.next.len() < self.together
                 && let Ok(call) = self.entered.try_recv()
             {
                 self.next.push(call);
@@ -253,7 +253,7 @@ impl Sender {
 
     /// Sends what waits, in one write.
     async fn write(&mut self) {
-        if self.writes.len() >= IN_FLIGHT || self.outbox.is_held() {
+        if self.writes.len() >= self.most || self.outbox.is_held() {
             return;
         }
         let Some(server) = self.server.upgrade() else { return };

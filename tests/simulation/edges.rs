@@ -1,0 +1,136 @@
+//! Promises at the edges of their times, each in a world of one process and one server.
+
+use std::cell::Cell;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lockkeeper::{LockClient, LockConfig, LockOptions, Process};
+use lockkeeper_memory::{MemoryServer, Network};
+use tokio::runtime::Builder;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::plan::{MS, SECOND};
+use crate::process_stream;
+use crate::trace::Script;
+
+/// When the server ran a script.
+type Ran = Arc<Mutex<Vec<(Instant, &'static str)>>>;
+
+struct Scene {
+    /// The server, as this process reaches it.
+    network: MemoryServer,
+    ran: Ran,
+    locks: LockClient,
+}
+
+impl Scene {
+    fn times_of(&self, file: &str) -> Vec<Instant> {
+        let ran = self.ran.lock().expect("nothing panics");
+        ran.iter().filter(|(_, ran)| *ran == file).map(|(at, _)| *at).collect()
+    }
+}
+
+fn run<F: Future<Output = ()>>(test: impl FnOnce(Scene) -> F) {
+    fastrand::seed(7);
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
+    runtime.block_on(async {
+        let server = MemoryServer::simulated(Duration::from_secs(1_700_000_000), 7);
+        let ran = Ran::default();
+        let seen = Arc::clone(&ran);
+        server.observe(move |_, words, _, _| {
+            if let Some(script) = Script::of(words) {
+                seen.lock().expect("nothing panics").push((Instant::now(), script.file));
+            }
+        });
+        let process = Process::new(60 * SECOND, 0);
+        let network = server.over_network(7);
+        let config = LockConfig::builder().connections(1).command_timeout(3 * SECOND).build().expect("valid");
+        let connecting = LockClient::connect_with(process_stream::source(&network, &process), config);
+        let locks = process.run(connecting).await.expect("a client");
+        let scene = process.enter(|| test(Scene { network, ran, locks }));
+        process.run(scene).await;
+    });
+}
+
+/// Nobody waits for a long time, and then somebody does.
+#[test]
+fn a_holder_hears_soon_that_somebody_waits_however_long_it_was_alone() {
+    run(async |Scene { locks, .. }| {
+        let guard = locks.rlock("a").lock().await.expect("it is free");
+        let mut wanted = pin!(guard.wanted());
+        for alone in [1, 10, 60] {
+            assert!(timeout(alone * SECOND, &mut wanted).await.is_err(), "nobody waits");
+        }
+        let mut other = locks.rlock("a");
+        let waiting = pin!(other.lock());
+        tokio::select! {
+            biased;
+            _ = waiting => unreachable!("it is held"),
+            heard = timeout(SECOND, wanted) => heard.expect("it hears within a second"),
+        }
+    });
+}
+
+/// Guarantee 3: while a copy of an attempt can still arrive, it is undone at most 6 s apart.
+#[test]
+fn an_attempt_that_can_run_late_is_undone_every_few_seconds() {
+    run(async |scene| {
+        let mut lock = scene.locks.rlock("a");
+        // What is sent now does not arrive, and what is sent over a later connection does.
+        scene.network.set_network(Network {
+            holds_requests: true,
+            holds_existing: true,
+            ..Network::default()
+        });
+        assert!(timeout(50 * MS, lock.try_lock()).await.is_err());
+        sleep(60 * SECOND).await;
+        let undone = scene.times_of("rlock/release.lua");
+        let gaps: Vec<_> = undone.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let most = gaps.iter().max().expect("several");
+        assert!(*most <= 6 * SECOND && *most > 4 * SECOND, "{gaps:?}");
+        assert!(gaps.iter().sum::<Duration>() > 20 * SECOND, "{gaps:?}");
+    });
+}
+
+/// Guarantee 19: after the lock was deleted, readers begin for at most 1.25 times the time of `linger`, counted from the question whose
+/// answer said that it was there. That answer comes late, and the next one not at all.
+#[test]
+fn readers_begin_for_at_most_five_quarters_of_the_time_after_a_question() {
+    const LINGER: Duration = Duration::from_millis(300); // after a second, a confirmation makes a gap
+    run(async |scene| {
+        let options = LockOptions::builder().linger(LINGER).build().expect("valid");
+        let mut reader = scene.locks.read_write_lock("a").into_read().with(&options);
+        let last = Cell::new(Instant::now());
+        let mut reads_until = async |condition: &dyn Fn() -> bool| {
+            while !condition() {
+                let Ok(guard) = timeout(50 * MS, reader.lock()).await else { return };
+                last.set(Instant::now());
+                drop(guard.expect("it is free"));
+                sleep(5 * MS).await;
+            }
+        };
+        let holds =
+            |holds_replies| scene.network.set_network(Network { holds_replies, ..Network::default() });
+        let since = |start: Instant, time: Duration| move || start.elapsed() >= time;
+        // The server gets to know the scripts.
+        reads_until(&since(Instant::now(), LINGER * 3 / 2)).await;
+        sleep(LINGER * 3).await;
+        scene.ran.lock().expect("nothing panics").clear();
+        let first = Instant::now();
+        reads_until(&since(first, LINGER * 9 / 10)).await;
+        holds(true);
+        reads_until(&|| !scene.times_of("read/confirm.lua").is_empty()).await;
+        let asked = scene.times_of("read/confirm.lua")[0];
+        reads_until(&since(asked, LINGER / 5)).await;
+        holds(false);
+        reads_until(&since(asked, LINGER / 2)).await;
+        holds(true);
+        scene.network.execute(&["DEL", "a"]);
+        reads_until(&|| false).await;
+        let (last, asked) = (last.get() - asked, scene.times_of("read/confirm.lua").len());
+        assert_eq!(asked, 2, "one is answered late, and one is not answered");
+        assert!(last <= LINGER * 5 / 4 && last > LINGER * 6 / 5, "{last:?}");
+        holds(false);
+    });
+}
