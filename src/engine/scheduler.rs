@@ -222,7 +222,7 @@ impl<T: Send + Sync> Shared<T> {
         for (key, item) in due {
             let begun = catch_unwind(AssertUnwindSafe(|| duty.begin(&item, key)));
             let Some(group) = begun.unwrap_or_else(|_| {
-                duty.panicked(&item);
+                recover(duty, &item);
                 None
             }) else {
                 continue;
@@ -281,8 +281,13 @@ async fn serve<D: Duty>(duty: &D, (group, batch): Batch<D>, pause: Option<Durati
     }
     // A panic here is one of the user's code, such as a `tracing` layer. It must not end what comes after.
     if AssertUnwindSafe(duty.run(group, batch.clone())).catch_unwind().await.is_err() {
-        batch.iter().for_each(|item| duty.panicked(item));
+        batch.iter().for_each(|item| recover(duty, item));
     }
+}
+
+/// Goes on with an item after a panic. What tells of that is code of the user, too.
+fn recover<D: Duty>(duty: &D, item: &Arc<D::Item>) {
+    let _ = catch_unwind(AssertUnwindSafe(|| duty.panicked(item)));
 }
 
 async fn run<D: Duty>(shared: Arc<Shared<D::Item>>, duty: D) {

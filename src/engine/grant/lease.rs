@@ -77,6 +77,11 @@ impl Grant {
         lease
     }
 
+    /// The lease that sets the pace of a look.
+    pub(crate) fn paced_by(&self) -> Duration {
+        self.ask(|machine| machine.paced_by(self.rules()))
+    }
+
     /// Takes back an offer that no waiter took in time.
     fn take_back(&self, now: Moment) {
         let LockRef { engine, keys, .. } = &*self.lock;
@@ -111,8 +116,8 @@ impl Grant {
 
     /// Records that the server told of a change of the key. The look at the hold is not due before `at`.
     pub(crate) fn key_changed(self: &Arc<Self>, at: Moment, now: Moment) {
-        let rules = self.rules();
-        self.event(now, |machine, _| machine.key_changed(at, rules));
+        let (rules, is_common) = (self.rules(), self.permits().is_some());
+        self.event(now, |machine, _| machine.key_changed(at, is_common, rules));
     }
 
     /// Records that the renewal sent at `sent` succeeded. The next one is due at `next`. Tells the observer of a hold

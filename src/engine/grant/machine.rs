@@ -107,27 +107,34 @@ pub(super) struct Look {
     due: Option<Moment>,
     /// The command under way is a look.
     pub(super) is_running: bool,
-    /// When the last look found the hold, and until when no other follows. The pause doubles while looks find nothing wrong.
+    /// When a look or a renewal found the hold last, and until when no look follows. The pause doubles while looks find nothing wrong.
     found_at: Moment,
     pause: Duration,
+    /// When the server told of the last change.
+    told_at: Moment,
 }
 
 impl Look {
     /// The first pause after a look that found the hold.
     const PAUSE: Duration = Duration::from_millis(250);
 
-    /// Records that somebody changed the key.
-    fn is_told(&mut self, now: Moment, period: Duration) {
-        if now.since(self.found_at) > period {
+    /// Records that somebody changed the key. `is_common`: the renewals of others change it, too, so only the first change is followed.
+    fn is_told(&mut self, now: Moment, is_common: bool, period: Duration) {
+        if now.since(self.told_at) > 2 * period {
             self.pause = Duration::ZERO;
+        } else if is_common && !self.pause.is_zero() {
+            self.pause = period;
         }
+        self.told_at = now;
         let next = now.max(self.found_at.plus(self.pause));
         self.due = Some(self.due.map_or(next, |due| due.min(next)));
     }
 
     fn found(&mut self, now: Moment, period: Duration) {
-        (self.is_running, self.found_at) = (false, now);
-        self.pause = (2 * self.pause).max(Self::PAUSE).min(period);
+        if std::mem::take(&mut self.is_running) {
+            self.pause = (2 * self.pause).max(Self::PAUSE).min(period);
+        }
+        self.found_at = now;
     }
 }
 
@@ -306,7 +313,8 @@ impl<H: Deadline> Machine<H> {
             }
         } else if !had_one {
             // Nothing renews it. So a look lets the server tell of its changes.
-            self.lease.look.due = Some(first_renewal(now, FIRST, rules));
+            let period = rules.periods.renewal(Duration::ZERO, rules.is_shared);
+            self.lease.look.due = Some(first_renewal(now, period, rules));
         }
         true
     }
@@ -634,6 +642,11 @@ impl<H: Deadline> Machine<H> {
         of_holds.chain(self.stay.renewed_lease(rules.lease)).max()
     }
 
+    /// The lease that sets the pace of a look. That of the configuration if nothing is renewed.
+    pub(crate) fn paced_by(&self, rules: &Rules) -> Duration {
+        self.renewed_lease(rules).unwrap_or(rules.lease)
+    }
+
     /// Returns when the watchdog has to act next: for a renewal, or at the end of a hold that the server can keep for
     /// longer.
     pub(super) fn due(&mut self, now: Moment, rules: &Rules) -> Option<Moment> {
@@ -661,14 +674,14 @@ impl<H: Deadline> Machine<H> {
             .chain(leaked)
             .chain(stay)
             .chain(self.lease.renew_at)
-            .chain(self.lease.look.due)
+            .chain(self.lease.look.due.filter(|_| self.has_holds()))
             .min()
     }
 
     /// Records that the server told of a change of the key. A hold that lingers is confirmed soon, and that shows it.
-    pub(crate) fn key_changed(&mut self, at: Moment, rules: &Rules) {
+    pub(crate) fn key_changed(&mut self, at: Moment, is_common: bool, rules: &Rules) {
         if self.has_holds() {
-            self.lease.look.is_told(at, rules.periods.renewal(Duration::ZERO, rules.is_shared));
+            self.lease.look.is_told(at, is_common, rules.periods.renewal(Duration::ZERO, rules.is_shared));
         }
     }
 
@@ -692,13 +705,15 @@ impl<H: Deadline> Machine<H> {
     }
 
     /// Returns the lease to ask for. If all holds end before this lease, it is no longer than what is left, because the release that
-    /// follows their end needs the runtime of the program, which perhaps is blocked. It is rounded up to a sixteenth of the lease,
-    /// so that one command can renew holds that end at other times.
+    /// follows their end needs the runtime of the program, which perhaps is blocked. It is rounded up to a twentieth of the lease,
+    /// so that one command can renew holds that end at other times. With what a deadline is earlier than its lease, that is less than a
+    /// sixteenth.
     fn lease_to_ask(&self, now: Moment, rules: &Rules) -> Option<Duration> {
         let lease = self.renewed_lease(rules)?;
         let Some(end) = self.last_end(rules) else { return Some(lease) };
-        let part = (lease / 16).max(Duration::from_millis(1));
-        let parts = end.since(now).as_nanos().div_ceil(part.as_nanos()).max(1);
+        let part = (lease / 20).max(Duration::from_millis(1));
+        let left = end.since(now) + lease::margin(lease);
+        let parts = left.as_nanos().div_ceil(part.as_nanos());
         Some(lease.min(part * u32::try_from(parts).unwrap_or(u32::MAX).min(1 << 16)))
     }
 
@@ -718,16 +733,20 @@ impl<H: Deadline> Machine<H> {
         }
         self.tidy();
         // A grant that comes before it is due is renewed: the scheduler fills a batch, or renews everything. A grant
-        // that is due is renewed only if `renew_at` has come: perhaps it is here only because a hold has ended.
-        let is_due = now < due || self.lease.renew_at.is_none_or(|at| at <= now);
+        // that is due is renewed only if `renew_at` has come: perhaps it is here only because a hold has ended. Nor is one that is here
+        // because of a look.
+        let look = self.lease.look.due.take_if(|at| *at <= now.max(due)).filter(|_| self.has_holds());
+        let is_due = match self.lease.renew_at {
+            Some(at) if at > now => now < due && (look.is_none() || at <= due),
+            _ => true,
+        };
         let lease = self.lease_to_ask(now, rules);
         if is_due && (lease.is_some() || (rules.is_checked && self.has_holds())) {
             self.lease.look.due = None; // the renewal shows the same
             self.lease.asked = lease;
             return Some(lease.unwrap_or_default());
         }
-        self.lease.look.is_running =
-            self.has_holds() && self.lease.look.due.take_if(|due| *due <= now).is_some();
+        self.lease.look.is_running = look.is_some();
         self.lease.asked = None;
         self.lease.look.is_running.then_some(Duration::ZERO)
     }
@@ -747,8 +766,10 @@ impl<H: Deadline> Machine<H> {
         rules: &Rules,
         effects: &mut Effects<H>,
     ) {
-        if self.lease.look.is_running {
-            return self.lease.look.found(now, rules.periods.renewal(Duration::ZERO, rules.is_shared));
+        let is_look = self.lease.look.is_running;
+        self.lease.look.found(now, rules.periods.renewal(Duration::ZERO, rules.is_shared));
+        if is_look {
+            return;
         }
         effects.renewed = Some(Renewed::Ok);
         if let Some(lease) = self.lease.asked {
@@ -757,9 +778,10 @@ impl<H: Deadline> Machine<H> {
         // If a hold ended while the renewal was under way, the renewal made the server's lease longer all the same. So
         // the watchdog comes back at once to release that hold.
         let has_ended = self.all_holds().any(|hold| !hold.relies_on(now));
-        // If the lease ends with the last hold, nothing is left to renew.
-        let is_last = !rules.is_shared && self.lease.asked < self.renewed_lease(rules);
-        let next = self.last_end(rules).filter(|_| is_last).map_or(next, |end| end.max(next));
+        // If the lease lasts until all holds have ended, nothing is left to renew. Perhaps one came meanwhile that ends later.
+        let until = self.lease.asked.filter(|_| !rules.is_shared).map(|lease| lease::deadline(sent, lease));
+        let last = self.last_end(rules).filter(|end| until.is_some_and(|until| *end <= until));
+        let next = last.map_or(next, |end| end.max(next));
         self.lease.renew_at = Some(if has_ended { now } else { next });
     }
 
@@ -1092,6 +1114,123 @@ mod tests {
             });
             assert_eq!(told, [(vec![], true), (vec![Fate::Gone], false)], "{order:?}");
         }
+    }
+
+    /// A hold of a machine of its own, which ends after this time although it is renewed.
+    fn bounded(ends: Option<Duration>) -> (Machine<HoldOnMember>, HoldOnMember) {
+        let owner = OwnerKey::default();
+        let mut machine = Machine::new(owner, here());
+        let term = Term { renews: Renews::Usual, ends: ends.map(|time| NOW.plus(time)), ..Term::default() };
+        let until = NOW.plus(LEASE);
+        let hold = Arc::new(Hold::new([until], 1, term, Subject::default(), Held::default()));
+        let hold = HoldOnMember { hold, member: 0 };
+        assert!(machine.holds(owner, hold.clone(), (until, NOW), &rules()));
+        (machine, hold)
+    }
+
+    fn begins(machine: &mut Machine<HoldOnMember>, due: Moment, now: Moment) -> Option<Duration> {
+        machine.begins_renewal(due, now, &rules(), &mut Effects::default())
+    }
+
+    fn ends(machine: &mut Machine<HoldOnMember>, sent: Moment) {
+        machine.renewed(sent, sent.plus(LEASE / 3), sent, &rules(), &mut Effects::default());
+    }
+
+    /// Otherwise, it would be due again and again until the stay ends.
+    #[test]
+    fn a_look_is_not_due_without_a_hold() {
+        let owner = OwnerKey::default();
+        for is_leaked in [false, true] {
+            let mut machine = Machine::new(owner, here());
+            let hold = add(&mut machine, owner, Renews::Nothing, NOW.plus(LEASE));
+            let look = machine.due(NOW, &rules()).expect("it is looked at");
+            if is_leaked {
+                machine.leaks(&hold, NOW);
+            } else {
+                machine.stays_until(NOW.plus(LEASE), None);
+                machine.gives_back(&hold, false, NOW);
+            }
+            assert_eq!(begins(&mut machine, look, look), None);
+            assert_eq!(machine.due(look, &rules()), None, "leaked: {is_leaked}");
+        }
+    }
+
+    /// The scheduler takes what is due a little later, to fill a batch. A renewal in place of a look would write.
+    #[test]
+    fn a_look_that_comes_early_is_no_renewal() {
+        let (mut machine, _) = bounded(None);
+        machine.key_changed(NOW.plus(SECOND / 2), false, &rules());
+        let due = machine.due(NOW, &rules()).expect("a look");
+        assert_eq!(begins(&mut machine, due, NOW), Some(Duration::ZERO));
+        assert!(machine.looks());
+        ends(&mut machine, NOW);
+        let due = machine.due(NOW, &rules()).expect("the renewal");
+        assert_eq!(begins(&mut machine, due, NOW), Some(LEASE), "the scheduler fills a batch");
+    }
+
+    /// Renewals find the hold, too. So the changes by renewals of others lead to no looks in the end.
+    #[test]
+    fn a_hold_whose_key_changes_all_the_time_is_only_renewed() {
+        for (is_common, most) in [(false, 7), (true, 1)] {
+            let (mut machine, _) = bounded(None);
+            let (mut looks, mut late) = (0, 0);
+            for tick in 1..1_000 {
+                let now = NOW.plus(SECOND / 10 * tick);
+                machine.key_changed(now, is_common, &rules());
+                let due = machine.due(now, &rules()).expect("it is renewed");
+                if due > now {
+                    continue;
+                }
+                if begins(&mut machine, due, now) == Some(Duration::ZERO) {
+                    looks += 1;
+                    late += u32::from(tick > 500);
+                }
+                ends(&mut machine, now);
+            }
+            assert!(looks <= most && late == 0, "{looks} looks, {late} of them late");
+            // After a time without changes, the next one is followed at once.
+            let now = NOW.plus(SECOND * 120);
+            begins(&mut machine, now, now);
+            ends(&mut machine, now);
+            let now = NOW.plus(SECOND * 140);
+            machine.key_changed(now, is_common, &rules());
+            assert_eq!(machine.lease.look.due, Some(now));
+        }
+    }
+
+    #[test]
+    fn the_last_renewal_lasts_until_the_end_of_the_hold() {
+        for part in 1..100 {
+            let end = LEASE / 100 * part;
+            let (mut machine, hold) = bounded(Some(LEASE + end));
+            let now = NOW.plus(LEASE / 2 + LEASE / 2 - SECOND);
+            let due = machine.due(now, &rules()).expect("a renewal");
+            let asked = begins(&mut machine, due, now).expect("a renewal");
+            ends(&mut machine, now);
+            let left = end + SECOND;
+            if asked < LEASE {
+                assert!(asked < left + LEASE / 16, "{asked:?} for {left:?}");
+                assert!(hold.at() >= NOW.plus(LEASE + end), "{:?} for {left:?}", hold.at());
+                assert_eq!(machine.due(now, &rules()), Some(NOW.plus(LEASE + end)), "nothing is left to renew");
+            }
+        }
+    }
+
+    #[test]
+    fn a_hold_that_comes_during_the_last_renewal_of_another_is_renewed() {
+        let (mut machine, first) = bounded(Some(LEASE + SECOND));
+        let owner = machine.parts[0].owner;
+        let now = NOW.plus(LEASE - SECOND);
+        let due = machine.due(now, &rules()).expect("a renewal");
+        assert!(begins(&mut machine, due, now).is_some_and(|asked| asked < LEASE));
+        machine.reenters(owner, now).expect("it is held");
+        let term = Term { renews: Renews::Usual, ends: Some(NOW.plus(LEASE * 100)), ..Term::default() };
+        let until = now.plus(LEASE);
+        let hold = Arc::new(Hold::new([until], 1, term, Subject::default(), Held::default()));
+        assert!(machine.holds(owner, HoldOnMember { hold, member: 0 }, (until, now), &rules()));
+        ends(&mut machine, now);
+        machine.gives_back(&first, false, now);
+        assert!(machine.due(now, &rules()).expect("a renewal") < until);
     }
 
     #[test]

@@ -19,7 +19,12 @@ const MARGIN: Duration = Duration::from_millis(10);
 /// still keeps the lock at this deadline. The margin is a hundredth of the lease, or [`MARGIN`] if that is longer, and
 /// at most a quarter of the lease.
 pub(crate) fn deadline(sent: Moment, lease: Duration) -> Moment {
-    sent.plus(lease).minus(MARGIN.max(lease / 100).min(lease / 4))
+    sent.plus(lease).minus(margin(lease))
+}
+
+/// How much earlier than its lease a hold ends.
+pub(crate) fn margin(lease: Duration) -> Duration {
+    MARGIN.max(lease / 100).min(lease / 4)
 }
 
 /// How often a client renews what it has on the servers.

@@ -41,6 +41,9 @@ impl Pulse {
 
     /// Asks. Reports a stall once, and again whenever it has become twice as long.
     pub(super) fn ask(&self, now: Moment) {
+        if self.asks.is_closed() {
+            return; // the runtime has ended, and guards live on
+        }
         let stall = {
             let mut state = lock(&self.state);
             let stall = now.since(*state.asked_at.get_or_insert(now));

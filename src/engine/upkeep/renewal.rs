@@ -88,9 +88,10 @@ impl Renewal {
         let sent = clock::now();
         let replies = match connection {
             // Limit each try to a sixth of the lease: after a silent connection, there must be time for another try
-            // before the lease ends.
+            // before the lease ends. A renewal that is due waits for the end of a look.
             Ok(connection) => {
-                let limit = self.periods.known(lease) / 6;
+                let leases = batches.iter().flatten().map(|item| item.paced_by()).filter(|_| lease.is_zero());
+                let limit = leases.min().unwrap_or(lease) / 6;
                 join_all(calls.iter().map(|call| self.store.run_at_most(limit, &connection, call))).await
             }
             Err(fault) => calls.iter().map(|_| Err(fault.clone())).collect(),

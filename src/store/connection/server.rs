@@ -393,7 +393,13 @@ impl Server {
         if !index.is_for_upkeep() {
             return self.dial.connect(name, address).await;
         }
-        let refusal = match self.dial.connect_with_pushes(name, address, &self.link.upkeep().changes).await {
+        let changes = &self.link.upkeep().changes;
+        let mut connected = self.dial.connect_with_pushes(name, address, changes).await;
+        if let Some(Err(_)) = connected {
+            // A connection that breaks meanwhile looks like a refusal, and would tell of nothing until it ends.
+            connected = self.dial.connect_with_pushes(name, address, changes).await;
+        }
+        let refusal = match connected {
             Some(Ok(mut connection)) => {
                 let track = cmd("CLIENT").arg("TRACKING").arg("ON").arg("NOLOOP").clone();
                 match wire::send(&mut connection, &track).await {

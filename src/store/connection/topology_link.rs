@@ -22,8 +22,10 @@ pub(crate) struct TopologyLink {
     /// What the connections are called.
     name: Arc<ClientName>,
     upkeep: Upkeep,
-    /// A server tells which keys others change.
-    tells_changes: AtomicBool,
+    /// A connection for renewals was made that tells which keys others change.
+    has_told: AtomicBool,
+    /// The last connection for renewals tells of no changes.
+    refuses_changes: AtomicBool,
     /// Whether a server refuses to tell was reported.
     reports_refusal: AtomicBool,
     /// Counts how often the connections to a single server had to be made anew.
@@ -61,7 +63,8 @@ impl TopologyLink {
             has_slots,
             name: Arc::clone(name),
             upkeep,
-            tells_changes: AtomicBool::new(false),
+            has_told: AtomicBool::new(false),
+            refuses_changes: AtomicBool::new(false),
             reports_refusal: AtomicBool::new(false),
             generation: AtomicU64::new(0),
             reached: Watched::default(),
@@ -89,21 +92,22 @@ impl TopologyLink {
         &self.upkeep
     }
 
-    /// Whether a server tells which keys others change.
+    /// Whether a server tells which keys others change, as far as is known: the first renewal or look connects.
     pub(crate) fn tells_changes(&self) -> bool {
-        self.tells_changes.load(Ordering::Relaxed)
+        !self.refuses_changes.load(Ordering::Relaxed)
     }
 
     /// A new connection for renewals tells which keys others change. Nobody told while there was none.
     pub(crate) fn told_of_changes(&self) {
-        if self.tells_changes.swap(true, Ordering::Relaxed) {
+        self.refuses_changes.store(false, Ordering::Relaxed);
+        if self.has_told.swap(true, Ordering::Relaxed) {
             let _ = self.upkeep.changes.send(PushInfo { kind: PushKind::Disconnection, data: Vec::new() });
         }
     }
 
     /// A server refuses to tell which keys others change. Returns whether this is the first time.
     pub(crate) fn refuses_changes(&self) -> bool {
-        self.tells_changes.store(false, Ordering::Relaxed);
+        self.refuses_changes.store(true, Ordering::Relaxed);
         !self.reports_refusal.swap(true, Ordering::Relaxed)
     }
 
