@@ -28,7 +28,7 @@ for i, lock in ipairs(KEYS) do
     if lease_ms ~= '0' then
       extend_lease(lock, lease_ms)
       -- A server that tells a client of changes forgets the key when the client writes it, and knows it again after a read.
-      redis.call('exists', lock)
+      redis.call('hexists', lock, owner)
     end
     renewed[i] = RENEWED
   else

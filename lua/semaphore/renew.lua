@@ -40,7 +40,7 @@ for i, permits in ipairs(KEYS) do
       redis.call('zadd', permits, 'xx', string.format('%.0f', ends_ms), id)
     end
     -- A server that tells a client of changes forgets the key when the client writes it, and knows it again after a read.
-    redis.call('exists', permits)
+    redis.call('zscore', permits, permit_of(ids, 1))
   end
 end
 return renewed
