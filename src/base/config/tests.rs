@@ -87,7 +87,7 @@ fn every_setting_can_be_read() {
         (false, false, false)
     );
     let fields = serde_json::to_value(&config).expect("plain data");
-    assert_eq!(fields.as_object().expect("an object").len(), 14, "a setting has a getter, and is read here");
+    assert_eq!(fields.as_object().expect("an object").len(), 15, "a setting has a getter, and is read here");
     assert_eq!(config.to_builder().build(), Ok(config));
 }
 
