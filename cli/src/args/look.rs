@@ -134,7 +134,7 @@ const EXIT_CODES: &str = "Exit codes:
   64  bad arguments or settings";
 
 /// The checks that can be ignored. Without a connection, nothing was examined.
-const CHECKS: [&str; 19] = [
+const CHECKS: [&str; 20] = [
     "facts",
     "deployment",
     "version",
@@ -151,6 +151,7 @@ const CHECKS: [&str; 19] = [
     "rights-leader",
     "rights-linger",
     "rights-others",
+    "tracking",
     "round-trip",
     "messages",
     "clock",
