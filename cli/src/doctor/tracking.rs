@@ -83,7 +83,9 @@ async fn ask(
     guard.unlock().await.map_err(|error| text(&error))?;
     Ok(match told {
         Some(at) => Told::After(at.saturating_duration_since(start)),
-        None => Told::Never { reason: "no message came for a key that had changed".to_owned(), advice: PROXY },
+        None => {
+            Told::Never { reason: "no message came for a key that had changed".to_owned(), advice: PROXY }
+        }
     })
 }
 
