@@ -2,7 +2,7 @@
 //!
 //! The watchdog renews the lock while the guard exists. So the lease can be short and the job long. `lock.run` acquires the
 //! lock, runs the job and releases the lock. Like `guard.run`, it stops the job when the lock is lost. Observe that the first job takes longer than two leases. Observe that the second job
-//! stops soon after somebody removes the lock: at the next renewal, at most a third of the lease later.
+//! stops soon after somebody removes the lock: mostly within milliseconds, and at most a third of the lease later.
 //!
 //! ```text
 //! cargo run --example long_job      # uses the Redis or Valkey at REDIS_URL, or at redis://127.0.0.1/

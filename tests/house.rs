@@ -186,13 +186,14 @@ fn the_room_of_leaders_names_only_what_is_public() {
 // --- the order inside the engine ---------------------------------------------------------------------------------------------
 
 /// The engine from the bottom to the top. An entry is a file or a folder. A file imports from its own folder and from the entries below.
-const ENGINE: [&str; 20] = [
+const ENGINE: [&str; 21] = [
     "visit",
     "members",
     "retry",
     "names",
     "under_way",
     "recent_releases",
+    "tracked",
     "background",
     "scheduler",
     "observer",

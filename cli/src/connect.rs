@@ -8,8 +8,12 @@ use std::time::Duration;
 
 use lockkeeper::{Error, LockClient, LockConfig, Source};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo, TlsCertificates};
+use redis::{
+    AsyncConnectionConfig, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, PushInfo,
+    TlsCertificates,
+};
 use serde::Deserialize;
+use tokio::sync::mpsc::UnboundedSender;
 
 use crate::args::Connection;
 use crate::exit::Failure;
@@ -30,7 +34,7 @@ struct Kinds {
     server: Kind,
 }
 
-/// What `verify` needs of a source, for connections of its own.
+/// What `verify` and `doctor` need of a source, for connections of its own.
 #[derive(Clone, Default, Deserialize)]
 struct Kind {
     kind: Option<String>,
@@ -44,12 +48,12 @@ struct Kind {
 const URL: &str = "LOCKKEEPER_URL";
 const CONFIG: &str = "LOCKKEEPER_CONFIG";
 const DEFAULT_URL: &str = "redis://127.0.0.1/";
-const SINGLE: &str = "single";
+pub(crate) const SINGLE: &str = "single";
 
 /// The longest time for which the library retries to connect.
 const LONGEST_START: Duration = Duration::from_secs(24 * 3_600);
 
-/// How long a connection of `verify` waits for the server.
+/// How long such a connection waits for the server.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
@@ -133,6 +137,23 @@ impl Settings {
     /// A connection to one master, for commands that the library does not send. `address`: as `LockClient::servers` tells it; without one,
     /// that of the URL.
     pub(crate) async fn raw(&self, address: Option<&str>) -> Result<MultiplexedConnection, String> {
+        self.open(address, None).await
+    }
+
+    /// The same, over version 3 of the protocol. What the server sends unasked goes into `pushes`.
+    pub(crate) async fn raw_with_pushes(
+        &self,
+        address: Option<&str>,
+        pushes: UnboundedSender<PushInfo>,
+    ) -> Result<MultiplexedConnection, String> {
+        self.open(address, Some(pushes)).await
+    }
+
+    async fn open(
+        &self,
+        address: Option<&str>,
+        pushes: Option<UnboundedSender<PushInfo>>,
+    ) -> Result<MultiplexedConnection, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
         let url = self.server.urls.first().ok_or("no URL is known")?;
         let mut info = url.as_str().into_connection_info().map_err(|error| text(&error))?;
@@ -146,6 +167,10 @@ impl Settings {
                 _ => ConnectionAddr::Tcp(host, port),
             };
             info = info.set_addr(address);
+        }
+        if pushes.is_some() {
+            let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+            info = info.set_redis_settings(settings);
         }
         let read =
             |path: &Option<PathBuf>| path.as_ref().map(fs::read).transpose().map_err(|error| text(&error));
@@ -167,6 +192,10 @@ impl Settings {
         let times = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(PATIENCE))
             .set_response_timeout(Some(PATIENCE));
+        let times = match pushes {
+            Some(pushes) => times.set_push_sender(pushes),
+            None => times,
+        };
         client.get_multiplexed_async_connection_with_config(&times).await.map_err(|error| text(&error))
     }
 

@@ -128,7 +128,8 @@ fn is_confirmed() -> Result<bool, Failure> {
     if !io::stdin().is_terminal() {
         return Err(Failure::usage("there is no terminal to ask for confirmation: use --yes"));
     }
-    let question = "The holder notices only at its next renewal, and works on until then. Release it? [y/N] ";
+    let question =
+        "The holder works on until it notices: mostly at once, or at its next renewal. Release it? [y/N] ";
     io::stderr().write_all(question.as_bytes()).map_err(Failure::output)?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).map_err(Failure::unavailable)?;

@@ -10,7 +10,7 @@
   ARGV[3i]    grant     number of the grant that the hold belongs to
   ARGV[3i+1]  keep_ms   milliseconds left of the hold's own lease. If Java's watchdog shortened this lease, it is restored
 
-  With  lost_or_error replies tag_of read_write/grant_of read_write/keep_holds
+  With  lost_or_error replies tag_of read_write/hold_key read_write/grant_of read_write/keep_holds
 
   Returns
     list  for each hold:

@@ -29,8 +29,8 @@ use crate::store::Source;
 /// or a number of permits cannot be used, each call that would ask the server returns the error, such as
 /// [`InvalidName`](crate::Error::InvalidName), and sends nothing.
 ///
-/// The tasks of a client run on the tokio runtime on which it was made. They end when the client, its handles and its guards are
-/// gone. A client in a `static` must be made on a runtime that lives as long as the process. With `#[tokio::test]`, which makes a
+/// The tasks of a client run on the tokio runtime on which it was made, except renewals, which have
+/// [a thread](crate::LockConfigBuilder::watchdog_thread). They end when the client, its handles and its guards are gone. A client in a `static` must be made on a runtime that lives as long as the process. With `#[tokio::test]`, which makes a
 /// runtime for each test, make one client for each test.
 ///
 /// ```no_run
@@ -226,7 +226,7 @@ impl LockClient {
     /// exceptions, because the server cannot tell them from the owner before: a thread of Java that acquired the lock anew, and an owner that
     /// took the hold over from another owner of its client ([`sharing`](crate::LockConfigBuilder::sharing), for 5 ms by default).
     ///
-    /// This is for repairs by hand. The former holder notices at its next renewal or release, and can work on until then.
+    /// This is for repairs by hand. The former holder can work on until it notices: mostly at once, and at the latest at its next renewal or release.
     ///
     /// # Errors
     ///

@@ -133,7 +133,7 @@ pub struct Holder {
     /// user has no right to `CLIENT LIST`.
     pub is_connected: Option<bool>,
     /// For how long the owner has held the lock. `None`: that is not recorded. A client of lockkeeper records a hold after its first
-    /// renewal, at the latest after a third of its lease (10 s by default). A hold that nobody renews is not recorded, and none of Redisson.
+    /// renewal, within 1.5 s. A hold with a fixed lease is perhaps not recorded, and none of Redisson.
     /// Only the records of clients with the same [`name_prefix`](crate::LockConfigBuilder::name_prefix) are read.
     #[serde(rename = "held_for_ms", with = "millis")]
     pub held_for: Option<Duration>,

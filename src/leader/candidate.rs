@@ -28,7 +28,7 @@ const LAST_PAUSE: Duration = Duration::from_secs(5);
 ///
 /// The leadership is a [`FencedLock`] with this name, so it has the guarantees of a lock: a leader that cannot renew it knows that its
 /// term is over before the lease ends and another candidate can lead. If somebody deletes the key, or the server loses its data, the
-/// leader learns that at its next renewal, within a third of its lease. If the leader dies, another candidate leads when the lease has
+/// leader learns that mostly within milliseconds, and at its next renewal at the latest. If the leader dies, another candidate leads when the lease has
 /// ended. The lease is `watchdog_lease`, unless [`with`](Self::with) sets another.
 ///
 /// ```no_run

@@ -317,7 +317,7 @@ pub trait BaseLock: Send + Sync {
     /// Releases the lock, whoever holds it, and wakes a waiter. For a side of a read-write lock: releases all holds of this
     /// side. Returns whether the lock was held. Asks the server.
     ///
-    /// This is for repairs by hand. The former holder notices at its next renewal or release, and can work on until then.
+    /// This is for repairs by hand. The former holder can work on until it notices: mostly at once, and at the latest at its next renewal or release.
     ///
     /// # Errors
     ///

@@ -308,9 +308,9 @@ impl Semaphore {
 
     /// Releases a permit, whoever has it, and wakes a waiter. [`inspect`](crate::LockClient::inspect) lists the permits in use. Returns whether the
     /// permit was in use. If it was acquired together with others,
-    /// its holder loses all of them at its next renewal, and they come back, too. Asks the server.
+    /// its holder loses all of them at its next renewal, or earlier, and they come back, too. Asks the server.
     ///
-    /// This is for repairs by hand. The former holder notices at its next renewal or release, and can work on until then.
+    /// This is for repairs by hand. The former holder can work on until it notices: mostly at once, and at the latest at its next renewal or release.
     ///
     /// # Errors
     ///
@@ -356,7 +356,7 @@ impl Semaphore {
 
     /// Deletes the semaphore with all its permits. Returns whether there was one. Asks the server.
     ///
-    /// Whoever has a permit notices at the next renewal or release, and can work on until then, beside the holders of new permits. The
+    /// Whoever has a permit notices at the latest at the next renewal or release, and can work on until then, beside the holders of new permits. The
     /// number of permits stays on the server after the last release, and this removes it.
     ///
     /// # Errors

@@ -35,7 +35,7 @@ A holder:
 identity and is_connected are unknown if Redisson or an older version of
 lockkeeper holds the lock, if the server does not name its connections, or if
 this user may not call CLIENT LIST. held_for_ms is not recorded before the first
-renewal (after a third of the lease), for a hold that nobody renews, for
+renewal (after 1.5 s at most), mostly for a hold that nobody renews, for
 Redisson, and for a client with another `name_prefix`.
 
 The number of locks goes to standard error, except with JSON. Names that are not
@@ -134,7 +134,7 @@ const EXIT_CODES: &str = "Exit codes:
   64  bad arguments or settings";
 
 /// The checks that can be ignored. Without a connection, nothing was examined.
-const CHECKS: [&str; 19] = [
+const CHECKS: [&str; 20] = [
     "facts",
     "deployment",
     "version",
@@ -151,6 +151,7 @@ const CHECKS: [&str; 19] = [
     "rights-leader",
     "rights-linger",
     "rights-others",
+    "tracking",
     "round-trip",
     "messages",
     "clock",

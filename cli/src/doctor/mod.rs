@@ -8,15 +8,16 @@ mod report;
 mod rights;
 mod server;
 mod times;
+mod tracking;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use futures_util::future::join;
+use futures_util::future::{join, join_all};
 use lockkeeper::LockClient;
 
 use crate::args::{Connection, Doctor, Use};
-use crate::connect::Settings;
+use crate::connect::{SINGLE, Settings};
 use crate::exit::Failure;
 use facts::Facts;
 use finding::Finding;
@@ -48,9 +49,9 @@ async fn examine(
     report.add(Finding::ok("scripts", "the server can run the scripts of the locks"))?;
     let masters = servers(locks, &settings.kind, report).await?;
     let name = format!("{}{}", options.name, locks.id());
-    let names: Vec<String> = match masters {
+    let names: Vec<String> = match masters.len() {
         0 | 1 => vec![name.clone()],
-        _ => (0..masters * NAMES_FOR_EACH).map(|index| format!("{name}-{index}")).collect(),
+        count => (0..count * NAMES_FOR_EACH).map(|index| format!("{name}-{index}")).collect(),
     };
     let mut examined = Vec::new();
     for kind in kinds(&options.kind) {
@@ -59,6 +60,7 @@ async fn examine(
         examined.push(rights);
     }
     report.add(others(settings, &examined, names.len()).await?)?;
+    report.add_all(tracking(locks, settings, &masters, &names).await)?;
     let round_trip = round_trip(locks, settings, &name, report).await?;
     // Both checks mostly wait, so they run at the same time.
     let (messages, clocks) = join(messages(locks, settings, &name, round_trip), times::clocks(locks)).await;
@@ -66,7 +68,7 @@ async fn examine(
     match clocks {
         Ok(findings) => report.add_all(findings),
         // `servers` has already reported that this user may not ask the masters.
-        Err(_) if masters == 0 => Ok(()),
+        Err(_) if masters.is_empty() => Ok(()),
         Err(error) => report.add(Finding::unknown("clock", error.to_string(), "run this again")),
     }
 }
@@ -83,14 +85,14 @@ async fn others(settings: &Settings, own: &[rights::Examined], count: usize) -> 
     Ok(finding)
 }
 
-/// Returns how many masters there are. None: this user may not ask them, and that is reported.
-async fn servers(locks: &LockClient, kind: &str, report: &mut Report) -> Result<usize, Failure> {
+/// Returns the addresses of the masters. None: this user may not ask them, and that is reported.
+async fn servers(locks: &LockClient, kind: &str, report: &mut Report) -> Result<Vec<String>, Failure> {
     let servers = match locks.servers().await {
         Ok(servers) => servers,
         Err(error) => {
             let text = format!("memory, persistence, replicas and clock were not examined: {error}");
             report.add(Finding::unknown("facts", text, "grant this user `+info`"))?;
-            return Ok(0);
+            return Ok(Vec::new());
         }
     };
     report.add(replicas::deployment(kind, servers.len()))?;
@@ -99,7 +101,22 @@ async fn servers(locks: &LockClient, kind: &str, report: &mut Report) -> Result<
         let findings = server::server(facts).into_iter().chain([replicas::replicas(kind, facts)]);
         report.add_all(findings.map(|finding| finding.at(address)))?;
     }
-    Ok(servers.len())
+    Ok(servers.into_keys().collect())
+}
+
+/// Asks each master. The URL of a single server leads to it, and those of others perhaps to a replica.
+async fn tracking(
+    locks: &LockClient,
+    settings: &Settings,
+    masters: &[String],
+    names: &[String],
+) -> Vec<Finding> {
+    let ask = |address| tracking::tracking(locks, settings, address, names);
+    match masters {
+        _ if settings.kind == SINGLE => vec![ask(None).await],
+        [] => vec![Finding::unknown("tracking", "the masters are not known", "grant this user `+info`")],
+        _ => join_all(masters.iter().map(|address| ask(Some(address)))).await,
+    }
 }
 
 /// Returns how long a round trip takes.

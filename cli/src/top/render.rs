@@ -54,7 +54,7 @@ pub(super) fn render(frame: &mut Frame<'_>, state: &State, has_colours: bool) {
                 holders.push(format!("  and {} more", owners.len() - NAMED));
             }
             let text = format!(
-                "It is held by\n{}\nThe holder notices only at its next renewal, and works on until then.\n\nRelease the lock? [y/N]",
+                "It is held by\n{}\nThe holder works on until it notices: mostly at once, or at its next renewal.\n\nRelease the lock? [y/N]",
                 holders.join("\n")
             );
             boxed(frame, middle, &format!(" {} ", visible(name)), &text);

@@ -12,7 +12,10 @@ const ADVICE: [(Rule, &str); 6] = [
         "did the server lose data: a failover (`min-replicas-to-write`, `sync_replicas`), a restart (`appendfsync`), an eviction \
          (`maxmemory-policy`), a deleted key, or a clock that jumped? docs/runbook.md has a list",
     ),
-    (Rule::ToldLate, "was the key deleted, or was the data lost? A client notices that at its next renewal"),
+    (
+        Rule::ToldLate,
+        "was the key deleted, or was the data lost? A client perhaps notices that only at its next renewal",
+    ),
     (
         Rule::TokenNotGreater,
         "did the server lose the counter of the tokens, or the data of the last seconds?",

@@ -90,6 +90,7 @@ fn a_good_server_is_well() {
         "rights-leader",
         "rights-linger",
         "rights-others",
+        "tracking",
         "round-trip",
         "messages",
         "clock",
@@ -299,6 +300,25 @@ fn a_user_that_may_use_other_names_only_gets_one_line_for_each_type() {
     assert_empty(&server);
 }
 
+/// It is no error: everything works, and a guard learns of a deleted lock later.
+#[test]
+fn a_server_that_does_not_tell_of_deleted_locks_is_reported() {
+    let server = Server::start();
+    let more = ["+info", "+pubsub|numsub"].map(str::to_owned);
+    let rules: Vec<String> = recipe("").into_iter().chain(more).collect();
+    let all: Vec<&str> = rules.iter().map(String::as_str).collect();
+    let args = ["--name", "shop:doctor:", "--ignore", "persistence"];
+    let found = doctor(&with_user(&server, &all), &args);
+    assert_eq!((found.level("tracking"), found.code), ("ok", Some(0)), "{:?}", found.findings);
+    let found = doctor(&with_user(&server, &[&all[..], &["-client|tracking"]].concat()), &args);
+    assert_eq!((found.bad(), found.code), (vec!["persistence", "tracking"], Some(1)), "{:?}", found.findings);
+    let tracking = found.of("tracking")[0];
+    assert_eq!((&tracking["level"], &tracking["server"]), (&"warning".into(), &Value::Null), "{tracking}");
+    assert_eq!(tracking["advice"], "grant this user `+client|tracking`");
+    assert!(tracking["text"].as_str().expect("text").contains("at its next renewal: "), "{tracking}");
+    assert_empty(&server);
+}
+
 #[test]
 fn waiters_that_poll_are_reported() {
     let server = Server::start();
@@ -382,7 +402,7 @@ fn all_masters_of_a_cluster_are_examined() {
     let config = Config::new(&format!("[server]\nkind = \"cluster\"\nurls = {:?}\n", cluster.urls()));
     let found = doctor_with(&config);
     assert_eq!(found.bad(), ["replicas"; 3], "{:?}", found.findings);
-    assert_eq!([found.of("version").len(), found.of("clock").len()], [3, 3]);
+    assert_eq!(["version", "clock", "tracking"].map(|check| found.of(check).len()), [3; 3]);
     let _: String = cluster.servers[1].run(&refused);
     let found = doctor_with(&config);
     assert_eq!((found.level("rights-rlock"), found.code), ("error", Some(2)), "{:?}", found.findings);

@@ -7,10 +7,13 @@
 //! and all callers that need it meanwhile share that task. No command checks its connection first, because that would cost a round
 //! trip. Instead, a connection is replaced after an error, or after a time-out if it does not answer a `PING`.
 //!
-//! While few commands of a connection are in flight, the future of a call sends its command at once. Otherwise the call waits in the
-//! outbox of the connection, and goes out with the others that wait when a reply comes: those of one script in one command. A task of the
-//! connection sends them, so no call depends on a caller that nobody polls. What waits was not sent. In a cluster, a call waits only while
-//! nobody knows whether its connection still works: most locks are in slots of their own, so to wait for others gains nothing.
+//! While nothing is in flight on a connection, the future of a call sends its command at once. Otherwise the call enters the outbox of the
+//! connection. One task for each connection sends what is there: at most 64 calls in one write, those of one script in one command (in a
+//! cluster: those of one script and slot), and eight writes at a time. So no call depends on a caller that nobody polls. What waits was not
+//! sent.
+//!
+//! Renewals have a connection of their own to each master, which the thread of the client drives. There the server also tells which keys
+//! others change (`CLIENT TRACKING`). Where it refuses that, the connection is made again without it.
 //!
 //! No command is sent twice here, except one with several calls that the server did not run: it did not know the script, or refused one
 //! of the keys. A command that fails returns a [`Fault`](crate::base::fault::Fault), and `Fault::sent` tells what
