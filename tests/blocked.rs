@@ -1,15 +1,22 @@
 //! Programs that block all threads of their runtime keep their locks. A guard learns at once that its lock was deleted.
 
 use std::any::Any;
-use std::sync::mpsc;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use lockkeeper::{HoldWatch, LockClient, LockConfig, LockConfigBuilder, LockOptions};
+use lockkeeper::{HoldWatch, LockClient, LockConfig, LockConfigBuilder, LockGuard, LockOptions, Source};
+use lockkeeper_testkit::{Cluster, MASTER, Sentinels};
 use tokio::runtime::{Builder, Runtime};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::{Context, SubscriberExt};
 
 use crate::support::child::is_alone;
 use crate::support::events::Events;
-use crate::support::{MS, SECOND, Scene, Server, connect, eventually, patient, soon};
+use crate::support::{MS, SECOND, Scene, Server, connect, eventually, patient, renewed, replicated, soon};
 
 /// A hold of each type, with its key and what watches it. The guard stays in the box.
 struct Held {
@@ -83,6 +90,225 @@ fn a_blocked_runtime_keeps_locks_of_every_type() {
         let left = server.keys();
         assert!(left.iter().all(|key| key.contains("permits")), "{left:?}");
     }
+}
+
+/// Guarantee 7. The connection for renewals breaks again and again, and all others with it.
+#[test]
+fn a_blocked_runtime_keeps_its_locks_while_connections_break() {
+    let (server, own) = (Server::start(), runtime());
+    let (locks, held) = own.block_on(async {
+        let locks = connect(server.url(), LockConfig::builder().watchdog_lease(2 * SECOND)).await;
+        let held = hold_all(&locks).await;
+        (locks, held)
+    });
+    let (mut killed, mut kills) = (Instant::now(), 0);
+    while_blocked(&own, 4 * SECOND, false, || {
+        if killed.elapsed() > 250 * MS {
+            server.run::<()>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+            (killed, kills) = (Instant::now(), kills + 1);
+        }
+        for held in &held {
+            assert!(server.run::<bool>(&["EXISTS", held.key]), "{} after {kills} kills", held.key);
+        }
+    });
+    assert!(held.iter().all(|held| !held.watch.is_lost()));
+    own.block_on(async {
+        drop(held);
+        soon(locks.shutdown()).await.unwrap();
+    });
+}
+
+/// The lease of a program that sees another master take the place of its own.
+fn of_failovers() -> LockConfig {
+    patient().watchdog_lease(6 * SECOND).retry_timeout(60 * SECOND).build().unwrap()
+}
+
+/// Blocks the thread of a runtime until its holds were renewed at the masters that these changes leave, for a lease.
+fn change_masters(own: &Runtime, locks: LockClient, guards: Vec<LockGuard>, change: impl FnOnce()) {
+    let watches: Vec<_> = guards.iter().map(LockGuard::watch).collect();
+    let mut change = Some(change);
+    while_blocked(own, 14 * SECOND, false, || {
+        if let Some(change) = change.take() {
+            change();
+        }
+        assert!(watches.iter().all(|watch| !watch.is_lost()));
+    });
+    own.block_on(async {
+        for guard in guards {
+            soon(guard.unlock()).await.unwrap();
+        }
+        soon(locks.shutdown()).await.unwrap();
+    });
+}
+
+/// Guarantee 7. The thread follows the master.
+#[test]
+fn a_blocked_runtime_keeps_its_lock_at_another_master_of_sentinels() {
+    let (mut group, own) = (Sentinels::start(SECOND), runtime());
+    let (locks, guard) = own.block_on(async {
+        let source = Source::sentinel(MASTER, group.urls(), "redis://servers/");
+        let locks = LockClient::connect_with(source, of_failovers()).await.unwrap();
+        let guard = locks.rlock("a").lock().await.unwrap();
+        replicated(&group.servers[group.master()], 2).await;
+        (locks, guard)
+    });
+    change_masters(&own, locks, vec![guard], || {
+        let before = group.lose_master();
+        group.switched(before);
+    });
+}
+
+/// Guarantee 7. One lock's slot moves, and the master of the other is killed.
+#[test]
+fn a_blocked_runtime_keeps_its_locks_at_other_masters_of_a_cluster() {
+    let (mut group, own) = (Cluster::start(3, 1), runtime());
+    let (locks, guards) = own.block_on(async {
+        let source = Source::cluster(group.urls());
+        let locks = LockClient::connect_with(source, of_failovers()).await.unwrap();
+        let mut guards = Vec::new();
+        for name in ["a", "b"] {
+            guards.push(locks.rlock(name).lock().await.unwrap());
+            replicated(&group.servers[group.master_of_key(name)], 1).await;
+        }
+        (locks, guards)
+    });
+    change_masters(&own, locks, guards, || {
+        let [killed, moved] = ["a", "b"].map(|name| group.slot_of(name));
+        let (master, of_moved) = (group.master_of(killed), group.master_of(moved));
+        assert_ne!(master, of_moved);
+        let third = group.masters().into_iter().find(|other| ![master, of_moved].contains(other)).unwrap();
+        group.move_slot(moved, third);
+        group.kill(master);
+        group.switched(killed, master);
+    });
+}
+
+/// Guarantee 9. Its place ends as if its program had ended: only holds are kept.
+#[test]
+fn a_blocked_waiter_keeps_no_place() {
+    let (server, blocked, own) = (Server::start(), runtime(), runtime());
+    let allowance = 2 * SECOND;
+    let config = || patient().fair_allowance(allowance);
+    let (holder, guard) = own.block_on(async {
+        let holder = connect(server.url(), config()).await;
+        let guard = holder.fair_lock("a").lock().await.unwrap();
+        (holder, guard)
+    });
+    let queued = |count: usize| {
+        while server.run::<usize>(&["LLEN", "redisson_lock_queue:{a}"]) < count {
+            std::thread::sleep(MS);
+        }
+    };
+    let front = blocked.block_on(async { connect(server.url(), config()).await });
+    let waits = blocked.spawn({
+        let front = front.clone();
+        async move { front.fair_lock("a").lock().await.unwrap().unlock().await.unwrap() }
+    });
+    queued(1);
+    let (begins, begun) = mpsc::channel();
+    let (ends, ended) = mpsc::channel::<()>();
+    blocked.spawn(async move {
+        begins.send(()).unwrap();
+        let _ = ended.recv();
+    });
+    begun.recv().unwrap();
+    let behind = own.spawn({
+        let holder = holder.clone();
+        async move { soon(holder.fair_lock("a").lock()).await.unwrap().unlock().await.unwrap() }
+    });
+    queued(2);
+    own.block_on(async {
+        soon(guard.unlock()).await.unwrap();
+        let start = Instant::now();
+        soon(behind).await.unwrap();
+        // Its place lasts for the allowance after its last heartbeat, and again after the lock became free.
+        assert!(start.elapsed() < 3 * allowance, "{:?}", start.elapsed());
+    });
+    drop(ends);
+    own.block_on(async {
+        soon(waits).await.unwrap();
+        soon(holder.shutdown()).await.unwrap();
+        soon(front.shutdown()).await.unwrap();
+    });
+}
+
+/// It cannot release, and it ends all the same.
+#[test]
+fn a_client_whose_runtime_is_blocked_can_be_shut_down() {
+    let (server, blocked, own) = (Server::start(), runtime(), runtime());
+    let (locks, guard) = blocked.block_on(async {
+        let config =
+            LockConfig::builder().watchdog_lease(2 * SECOND).command_timeout(SECOND).retry_timeout(SECOND);
+        let locks = connect(server.url(), config).await;
+        let guard = locks.rlock("a").lock().await.unwrap();
+        renewed(&guard).await;
+        (locks, guard)
+    });
+    let watch = guard.watch();
+    let (ends, ended) = mpsc::channel::<()>();
+    blocked.spawn(async move {
+        let _ = ended.recv();
+    });
+    own.block_on(async {
+        let _refused = soon(locks.shutdown()).await;
+        drop(guard);
+        eventually("it is lost", || watch.is_lost(), |is_lost| *is_lost).await;
+        eventually("the lease ends", || server.run::<bool>(&["EXISTS", "a"]), |exists| !exists).await;
+    });
+    drop(ends);
+}
+
+/// Panics at each event that says this.
+struct Panics {
+    at: &'static str,
+    count: Arc<AtomicUsize>,
+}
+
+struct Says<'a>(&'a str, bool);
+
+impl Visit for Says<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.1 |= field.name() == "message" && format!("{value:?}").contains(self.0);
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Panics {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut says = Says(self.at, false);
+        event.record(&mut says);
+        if says.1 {
+            self.count.fetch_add(1, Ordering::Relaxed);
+            panic!("the layer panics");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_panic_of_a_layer_ends_no_renewal() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let count = Arc::default();
+    let layer = Panics { at: "leases were not renewed", count: Arc::clone(&count) };
+    drop(Events::default().collect()); // other threads want the same events
+    let subscribed = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let locks = connect(proxy.url(), LockConfig::builder().watchdog_lease(6 * SECOND)).await;
+    let guards = [locks.rlock("a").lock().await.unwrap(), locks.rlock("b").lock().await.unwrap()];
+    for guard in &guards {
+        renewed(guard).await;
+    }
+    proxy.refuse(true);
+    proxy.cut();
+    eventually("the layer panics", || count.load(Ordering::Relaxed), |count| *count > 0).await;
+    proxy.refuse(false);
+    for _ in 0..2 {
+        for guard in &guards {
+            renewed(guard).await;
+        }
+    }
+    drop(guards);
+    soon(locks.shutdown()).await.unwrap();
+    drop((locks, proxy, subscribed));
+    scene.end().await;
 }
 
 /// Guarantee 20. The release needs the blocked runtime, so the lease of such a hold ends with it.
@@ -171,6 +397,9 @@ async fn a_deleted_lock_is_told_at_once() {
         for held in &held {
             if held.key == "read" && way != "FLUSHALL" {
                 continue; // of a reader, the server tells changes of its own key only
+            }
+            if held.key.contains("permits") && way == "PEXPIRE" {
+                continue; // the expiry is the second change, and only the first one of a semaphore is followed
             }
             ends(&scene.server, held.key);
             let is_lost = || held.watch.is_lost();
@@ -298,6 +527,53 @@ async fn a_lock_that_changes_all_the_time_is_looked_at_less_and_less() {
     let looks = scene.server.calls("hexists") - looks;
     // 0, 250, 750, 1750 ms after the first change.
     assert!((2..=6).contains(&looks), "{looks}");
+    scene.server.run::<()>(&["DEL", "a"]);
+    soon(guard.ended()).await.unwrap_err();
+    drop((guard, locks));
+    scene.end().await;
+}
+
+/// The renewals of each permit change what all permits of a semaphore share. Those of readers change what they share, too.
+#[tokio::test]
+async fn those_who_share_a_lock_are_not_looked_at_whenever_others_renew() {
+    let scene = Scene::start();
+    let rights = ["on", "nopass", "+@all", "~*", "&*"];
+    for (user, may) in [("told", "+client"), ("untold", "-client|tracking")] {
+        scene.server.run::<()>(&[&["ACL", "SETUSER", user], &rights[..], &[may]].concat());
+    }
+    let commands = async |user: &str, is_semaphore: bool| {
+        let url = format!("redis://{user}:a@127.0.0.1:{}/", scene.server.port());
+        let config = || LockConfig::builder().watchdog_lease(1_500 * MS).diagnosis(false);
+        let clients = [connect(&url, config()).await, connect(&url, config()).await];
+        let mut held: Vec<Box<dyn Any>> = Vec::new();
+        for locks in &clients {
+            held.push(match is_semaphore {
+                true => Box::new(locks.semaphore("permits", 2).acquire().await.unwrap()),
+                false => Box::new(locks.read_write_lock("rw").read().lock().await.unwrap()),
+            });
+        }
+        tokio::time::sleep(3 * SECOND).await;
+        let before = scene.server.calls("evalsha");
+        tokio::time::sleep(6 * SECOND).await;
+        scene.server.calls("evalsha") - before
+    };
+    for is_semaphore in [false, true] {
+        let (untold, told) = (commands("untold", is_semaphore).await, commands("told", is_semaphore).await);
+        println!("{told} commands, and {untold} without being told");
+        assert!(told * 100 <= untold * 115 && untold >= 20, "{told} for {untold}, semaphore: {is_semaphore}");
+    }
+    scene.server.run::<()>(&["FLUSHALL"]);
+    scene.end().await;
+}
+
+/// Nothing is renewed, so the look is the first command on the connection for renewals.
+#[tokio::test]
+async fn a_client_whose_holds_are_fixed_is_told_of_changes() {
+    let scene = Scene::start();
+    let locks = scene.client_with(long()).await;
+    let options = LockOptions::builder().fixed(300 * SECOND).build().unwrap();
+    let guard = locks.rlock("a").with(&options).lock().await.unwrap();
+    tracked(&scene.server, 1).await;
     scene.server.run::<()>(&["DEL", "a"]);
     soon(guard.ended()).await.unwrap_err();
     drop((guard, locks));

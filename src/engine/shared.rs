@@ -302,11 +302,11 @@ const SPREAD: Duration = Duration::from_millis(5);
 fn key_changed(tracked: &Tracked<Grant>, change: Change<'_>) {
     let now = clock::now();
     match change {
-        Change::Of(key) => tracked.of(key).iter().for_each(|grant| grant.key_changed(now, now)),
+        Change::Of(key) => tracked.of(key).iter().for_each(|grant| grant.key_changed(now)),
         // One command looks at a hundred, and the others follow, so that the server is not busy with them all at once.
         Change::Unknown => {
             for (place, grant) in (0..).zip(tracked.all()) {
-                grant.key_changed(now.plus(SPREAD * (place / 100)), now);
+                grant.is_unsure_of_key(now.plus(SPREAD * (place / 100)), now);
             }
         }
     }

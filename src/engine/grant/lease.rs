@@ -114,10 +114,15 @@ impl Grant {
         self.lock.protocol.tracked_key(self.holder())
     }
 
-    /// Records that the server told of a change of the key. The look at the hold is not due before `at`.
-    pub(crate) fn key_changed(self: &Arc<Self>, at: Moment, now: Moment) {
+    /// Records that the server told of a change of the key.
+    pub(crate) fn key_changed(self: &Arc<Self>, now: Moment) {
         let (rules, is_common) = (self.rules(), self.permits().is_some());
-        self.event(now, |machine, _| machine.key_changed(at, is_common, rules));
+        self.event(now, |machine, _| machine.key_changed(now, is_common, rules));
+    }
+
+    /// Records that perhaps somebody changed the key. The look at the hold is due at `at`.
+    pub(crate) fn is_unsure_of_key(self: &Arc<Self>, at: Moment, now: Moment) {
+        self.event(now, |machine, _| machine.is_unsure_of_key(at));
     }
 
     /// Records that the renewal sent at `sent` succeeded. The next one is due at `next`. Tells the observer of a hold

@@ -406,7 +406,7 @@ impl<H: Deadline> Machine<H> {
         self.parts.iter().flat_map(|part| &part.holds)
     }
 
-    pub(super) fn has_holds(&self) -> bool {
+    pub(crate) fn has_holds(&self) -> bool {
         self.all_holds().next().is_some()
     }
 
@@ -682,6 +682,14 @@ impl<H: Deadline> Machine<H> {
     pub(crate) fn key_changed(&mut self, at: Moment, is_common: bool, rules: &Rules) {
         if self.has_holds() {
             self.lease.look.is_told(at, is_common, rules.periods.renewal(Duration::ZERO, rules.is_shared));
+        }
+    }
+
+    /// Records that perhaps somebody changed the key, and that nobody would have told it. The look is due at `at`.
+    pub(crate) fn is_unsure_of_key(&mut self, at: Moment) {
+        if self.has_holds() {
+            let look = &mut self.lease.look;
+            look.due = Some(look.due.map_or(at, |due| due.min(at)));
         }
     }
 
@@ -1211,7 +1219,11 @@ mod tests {
             if asked < LEASE {
                 assert!(asked < left + LEASE / 16, "{asked:?} for {left:?}");
                 assert!(hold.at() >= NOW.plus(LEASE + end), "{:?} for {left:?}", hold.at());
-                assert_eq!(machine.due(now, &rules()), Some(NOW.plus(LEASE + end)), "nothing is left to renew");
+                assert_eq!(
+                    machine.due(now, &rules()),
+                    Some(NOW.plus(LEASE + end)),
+                    "nothing is left to renew"
+                );
             }
         }
     }

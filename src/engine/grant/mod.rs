@@ -149,7 +149,7 @@ impl Grant {
         if state.renewal.is_to_be_set(due) {
             engine.renewals.set(&mut state.renewal, due, || Arc::clone(self));
         }
-        if due.is_none()
+        if !state.machine.has_holds()
             && let Some(key) = state.tracked.take_if(|_| !state.renewal.is_set())
         {
             engine.tracked.remove(&key, self);
