@@ -173,6 +173,7 @@ async fn a_late_successful_renewal_does_not_revive_a_lost_hold<F: Fixture>() {
     let locks = connect(proxy.url(), patient().watchdog_lease(5 * SECOND)).await;
     let beside = scene.client().await;
     let guard = F::lock(&locks, "a").lock().await.unwrap();
+    renewed(&guard).await; // the connection for renewals is open
     let before = scene.server.calls("evalsha");
     proxy.set(Faults::replies_held());
     soon(guard.ended()).await.unwrap_err();

@@ -243,6 +243,7 @@ async fn one_lost_connection_leads_the_others_away_from_an_old_master() {
     let waiting = waiter(locks.rlock("waited"));
     listens(&scene.old).await;
 
+    join_all(guards.iter().map(renewed)).await; // all connections are open
     scene.move_name();
     join_all(guards.iter().map(renewed)).await; // by the old master: nothing told the client
     assert_eq!(scene.new.keys(), ["waited"]);
@@ -320,7 +321,7 @@ async fn calls_that_wait_on_another_connection_are_sent_to_the_new_master() {
     }
     let both = connected(&scene.old, 2).await;
     scene.name.set_existing(Faults::replies_held());
-    let names: Vec<_> = (0..100).map(|number| format!("{number:03}")).collect();
+    let names: Vec<_> = (0..1_500).map(|number| format!("{number:04}")).collect();
     let all = names.iter().map(|name| {
         let mut lock = locks.rlock(name.as_str());
         Box::pin(async move { lock.try_lock().await })

@@ -256,10 +256,12 @@ impl Store {
         self.connection(Route { index, ..route }).await
     }
 
-    /// Returns the connection for renewals, beside the one for other commands.
+    /// Returns the connection for renewals, beside the one for other commands. If it cannot be made, because the server has no place for
+    /// it or refuses new credentials, returns the other one, if that is open.
     pub(crate) async fn connection_of_upkeep(&self, route: Route) -> Result<Connection, Fault> {
         let index = route.index.for_upkeep();
-        self.connection(Route { index, ..route }).await
+        let own = self.connection(Route { index, ..route }).await;
+        own.or_else(|fault| self.topology.opened(route).ok_or(fault))
     }
 
     /// The same, if it is open.

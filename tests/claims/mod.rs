@@ -115,8 +115,9 @@ async fn a_claimed_name_is_an_rlock_with_a_token() {
 #[tokio::test]
 async fn a_claim_is_renewed_and_told_of_its_loss() {
     let scene = Scene::start();
-    let (events, locks) = (Events::default(), scene.client_with(patient().watchdog_lease(2 * SECOND)).await);
+    let events = Events::default();
     let _collecting = events.collect();
+    let locks = scene.client_with(patient().watchdog_lease(2 * SECOND)).await;
     let jobs = locks.claims("jobs");
     let lost = claim(&jobs).await.unwrap();
     let kept = jobs.clone().with(&renewing(SECOND)).claim(JOBS).await.unwrap().unwrap();

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 use std::sync::atomic::Ordering;
 
-use lockkeeper::LockOptions;
 use lockkeeper::leader::{Candidate, CandidateHandle, Leadership};
+use lockkeeper::{LockConfig, LockOptions};
 
 use super::{forget_counter, run};
 use crate::support::events::Events;
@@ -237,7 +237,7 @@ async fn a_request_at_the_moment_of_the_election_counts() {
 async fn a_layer_that_is_told_of_a_loss_can_ask_the_handle() {
     let (scene, events) = (Scene::start(), Events::default());
     let _others = events.collect();
-    let locks = scene.client().await;
+    let locks = scene.client_with(LockConfig::builder().watchdog_thread(false)).await;
     let lease = SECOND;
     let mut candidate = Candidate::new(&locks, "a").with(&renewing(lease));
     let handle = candidate.handle();

@@ -128,6 +128,9 @@ impl Model {
         let Some(living) = self.state.living(owner).filter(|living| living.grant == grant) else {
             return Answer::Renewed(false);
         };
+        if ends == self.now {
+            return Answer::Renewed(true); // only asked whether it is there
+        }
         for number in 1..=living.count {
             self.extend_key(owner, number, ends);
         }

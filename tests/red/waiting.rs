@@ -95,7 +95,8 @@ async fn a_waiter_for_a_majority_sleeps() {
     let asked = || three.servers().iter().map(|server| server.calls("evalsha")).sum::<u64>();
     let before = quiet(asked).await;
     sleep(2 * SECOND).await; // nothing may happen in this time
-    assert!(asked() - before <= 6, "{} commands in two seconds", asked() - before);
+    // The holder looks once at each of its holds, so that the servers tell of changes.
+    assert!(asked() - before <= 9, "{} commands in two seconds", asked() - before);
     guard.unlock().await.unwrap();
     soon(waiting).await.unwrap().unwrap();
     three.end(both(ours, theirs)).await;

@@ -130,19 +130,21 @@ impl Grant {
     pub(crate) fn renewed(self: &Arc<Self>, sent: Moment, next: Moment, now: Moment) {
         let rules = self.rules();
         let engine = &self.lock.engine;
-        self.change(now, |state, effects| {
+        let is_look = self.change(now, |state, effects| {
             state.renewal.end();
+            let is_look = state.machine.looks();
             state.machine.renewed(sent, next, now, rules, effects);
             if state.tracked.is_none() && engine.store.tells_changes() {
                 let key = self.tracked_key();
                 engine.tracked.add(Arc::clone(&key), self);
                 state.tracked = Some(key);
             }
+            is_look
         });
         let Some(observer) = &self.lock.engine.observer else { return };
         let since = {
             let state = lock(&self.state);
-            if state.lasting.is_some() || !state.machine.is_in_use(now) {
+            if is_look || state.lasting.is_some() || !state.machine.is_in_use(now) {
                 return;
             }
             let Some(granted_at) = state.machine.lease.granted_at else { return };
