@@ -58,9 +58,9 @@ async fn permits_take_turns_without_commands() {
         }
         is_whole(&scene, &locks.semaphore("a", 2), 2).await;
         let (sections, scripts) = contend(&scene, &plain.semaphore("a", 2), drops).await;
-        // The last releases of dropped permits are perhaps still under way.
+        // An acquire and a release each, of which some go out together.
         assert!(
-            scripts + 8 >= 2 * sections,
+            scripts * 2 >= 3 * sections,
             "{scripts} scripts for {sections} sections without handing over"
         );
         is_whole(&scene, &locks.semaphore("a", 2), 2).await;

@@ -557,7 +557,7 @@ fn run_drawn(seed: u64) -> (Counts, Vec<String>) {
 
 #[test]
 fn a_deadlock_is_named_if_and_only_if_it_is_there() {
-    let counts = run_all((0, 70), 1, run_drawn);
+    let counts = run_all((0, 90), 1, run_drawn);
     println!("{counts:?}");
     // Otherwise the worlds show nothing.
     assert!(counts.lasting >= 10 && counts.events >= 30 && counts.chains >= 20, "{counts:?}");

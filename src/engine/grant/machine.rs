@@ -775,6 +775,9 @@ impl<H: Deadline> Machine<H> {
         effects: &mut Effects<H>,
     ) {
         let is_look = self.lease.look.is_running;
+        // Holds that began together were renewed together for the first time. From then on they are spread over the period.
+        let is_first = self.lease.look.found_at == Moment::PAST;
+        let next = if is_first { sent.plus((rules.within)(next.since(sent))) } else { next };
         self.lease.look.found(now, rules.periods.renewal(Duration::ZERO, rules.is_shared));
         if is_look {
             return;
@@ -816,7 +819,8 @@ impl<H: Deadline> Machine<H> {
 
     /// Records that the renewal found no hold.
     pub(crate) fn renewed_nothing(&mut self, effects: &mut Effects<H>) {
-        if !std::mem::take(&mut self.lease.look.is_running) && self.has_holds() {
+        self.lease.look.is_running = false;
+        if self.has_holds() {
             effects.renewed = Some(Renewed::Gone);
         }
         self.found_nothing(effects);
