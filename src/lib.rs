@@ -19,7 +19,7 @@ pub use base::credentials::Credentials;
 pub use base::error::{Cause, ConfigError, Error, LockId, LossCause, Lost, Result};
 pub use base::options::{LockOptions, LockOptionsBuilder};
 pub use base::token::FencingToken;
-#[cfg(feature = "__simulation")]
+#[cfg(feature = "unstable-simulation")]
 #[doc(hidden)]
 pub use base::{
     limits::Limits,

@@ -475,7 +475,7 @@ impl fmt::Debug for LockClient {
     }
 }
 
-#[cfg(all(test, feature = "__simulation"))]
+#[cfg(all(test, feature = "unstable-simulation"))]
 mod tests {
     use std::time::Duration;
 

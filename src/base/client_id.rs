@@ -6,7 +6,7 @@ use uuid::{Builder, Uuid};
 ///
 /// The version says that the connections have names: Redisson draws ids of version 4.
 pub(crate) fn new() -> Uuid {
-    #[cfg(feature = "__simulation")]
+    #[cfg(feature = "unstable-simulation")]
     if crate::base::process::current().is_some() {
         return Builder::from_custom_bytes(fastrand::u128(..).to_be_bytes()).into_uuid();
     }

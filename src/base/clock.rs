@@ -41,7 +41,7 @@ fn nanos(time: Duration) -> u64 {
 
 /// The time, never zero.
 pub(crate) fn now() -> Moment {
-    #[cfg(feature = "__simulation")]
+    #[cfg(feature = "unstable-simulation")]
     if let Some(now) = process_clock::now() {
         return now;
     }
@@ -52,14 +52,14 @@ pub(crate) fn now() -> Moment {
     real_now()
 }
 
-#[cfg(feature = "__simulation")]
+#[cfg(feature = "unstable-simulation")]
 pub(crate) use process_clock::ProcessClock;
 #[cfg(feature = "paused-clock")]
 pub(crate) use virtual_time::follow_tokio;
 
 /// Whether code of this thread runs in a simulated process, or follows a clock that tests can pause.
 pub(crate) fn is_simulated() -> bool {
-    #[cfg(feature = "__simulation")]
+    #[cfg(feature = "unstable-simulation")]
     if process_clock::now().is_some() {
         return true;
     }
@@ -152,7 +152,7 @@ mod virtual_time {
 }
 
 /// The clocks of simulated processes, which drift.
-#[cfg(feature = "__simulation")]
+#[cfg(feature = "unstable-simulation")]
 mod process_clock {
     use std::cell::Cell;
     use std::time::Duration;

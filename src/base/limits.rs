@@ -48,7 +48,7 @@ impl Default for Limits {
 
 /// The limits of the process in which this code runs.
 pub(crate) fn limits() -> Limits {
-    #[cfg(feature = "__simulation")]
+    #[cfg(feature = "unstable-simulation")]
     if let Some(process) = crate::base::process::current() {
         return process.limits();
     }

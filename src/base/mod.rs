@@ -9,9 +9,9 @@ pub(crate) mod fault;
 pub(crate) mod jitter;
 pub(crate) mod limits;
 pub(crate) mod options;
-#[cfg(feature = "__simulation")]
+#[cfg(feature = "unstable-simulation")]
 pub(crate) mod pauses;
-#[cfg(feature = "__simulation")]
+#[cfg(feature = "unstable-simulation")]
 pub(crate) mod process;
 pub(crate) mod sync;
 pub(crate) mod task;

@@ -1,16 +1,16 @@
 //! Locking and watching of plain data.
 
 use std::sync::Mutex;
-#[cfg(not(feature = "__simulation"))]
+#[cfg(not(feature = "unstable-simulation"))]
 pub(crate) use std::sync::MutexGuard;
 
 use tokio::sync::Notify;
 
-#[cfg(feature = "__simulation")]
+#[cfg(feature = "unstable-simulation")]
 pub(crate) use crate::base::pauses::{MutexGuard, lock};
 
 /// Locks data that is consistent after every statement. So a panic of another thread cannot make it unusable.
-#[cfg(not(feature = "__simulation"))]
+#[cfg(not(feature = "unstable-simulation"))]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
@@ -19,7 +19,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// `tracing` layer, a metrics recorder, the drop of a span. Such code can call anything in this crate, and would wait
 /// for ever for a mutex of its own thread.
 pub(crate) fn nothing_is_locked() {
-    #[cfg(feature = "__simulation")]
+    #[cfg(feature = "unstable-simulation")]
     assert_eq!(
         crate::base::pauses::locked_mutexes(),
         0,

@@ -16,7 +16,7 @@ pub(crate) fn spawn_on<F>(runtime: &Handle, future: F) -> JoinHandle<F::Output>
 where
     F: Future<Output: Send> + Send + 'static,
 {
-    #[cfg(feature = "__simulation")]
+    #[cfg(feature = "unstable-simulation")]
     if let Some(process) = crate::base::process::current() {
         return runtime.spawn(process.run(future));
     }

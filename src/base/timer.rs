@@ -2,12 +2,12 @@
 //!
 //! In a simulation, one process can be suspended while others go on. So it has timers of its own there.
 
-#[cfg(feature = "__simulation")]
+#[cfg(feature = "unstable-simulation")]
 pub(crate) use of_process::{
     Elapsed, Instant, Suspended, interval_at, sleep, sleep_until, timeout, timeout_at,
 };
 pub(crate) use tokio::time::MissedTickBehavior;
-#[cfg(not(feature = "__simulation"))]
+#[cfg(not(feature = "unstable-simulation"))]
 pub(crate) use tokio::time::{Instant, error::Elapsed, interval_at, sleep, sleep_until, timeout, timeout_at};
 
 /// Waits until this time. Never ends without a time.
@@ -19,7 +19,7 @@ pub(crate) async fn elapsed(at: Option<Instant>) {
 }
 
 /// Timers that are late by the time for which their process was suspended.
-#[cfg(feature = "__simulation")]
+#[cfg(feature = "unstable-simulation")]
 mod of_process {
     use std::cell::Cell;
     use std::fmt;
@@ -196,7 +196,7 @@ mod of_process {
     }
 }
 
-#[cfg(all(test, feature = "__simulation"))]
+#[cfg(all(test, feature = "unstable-simulation"))]
 mod tests {
     use std::future::pending;
     use std::time::Duration;

@@ -129,7 +129,7 @@ impl Drop for Waiting {
     }
 }
 
-#[cfg(all(test, feature = "__simulation"))]
+#[cfg(all(test, feature = "unstable-simulation"))]
 mod tests {
     use std::sync::Mutex;
 

@@ -208,7 +208,7 @@ impl Drop for Listening {
     }
 }
 
-#[cfg(all(test, feature = "__simulation"))]
+#[cfg(all(test, feature = "unstable-simulation"))]
 mod tests {
     use lockkeeper_memory::MemoryServer;
 

@@ -1,6 +1,6 @@
 //! The address of one server, and how this client connects to it.
 
-#[cfg(feature = "__simulation")]
+#[cfg(feature = "unstable-simulation")]
 use std::io;
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
 use super::multiplexed::Multiplexed;
-#[cfg(feature = "__simulation")]
+#[cfg(feature = "unstable-simulation")]
 use super::stream::over;
 use crate::base::credentials::{Credentials, Login};
-#[cfg(feature = "__simulation")]
+#[cfg(feature = "unstable-simulation")]
 use crate::base::process;
 
 /// After this time, the host stops delivering the rest of what was sent on a connection that was given up.
@@ -93,7 +93,7 @@ impl Endpoint {
     /// Opens a connection for messages.
     pub(crate) async fn messages(&self) -> Result<PubSub, RedisError> {
         let client = self.client()?;
-        #[cfg(feature = "__simulation")]
+        #[cfg(feature = "unstable-simulation")]
         if let Some(stream) = simulated_stream(&client).await {
             return PubSub::new(client.get_connection_info().redis_settings(), stream?).await;
         }
@@ -149,7 +149,7 @@ impl Endpoint {
 }
 
 async fn open(client: &Client, config: AsyncConnectionConfig) -> Result<Multiplexed, RedisError> {
-    #[cfg(feature = "__simulation")]
+    #[cfg(feature = "unstable-simulation")]
     if let Some(stream) = simulated_stream(client).await {
         return over(stream?, client.get_connection_info().redis_settings(), config).await;
     }
@@ -157,7 +157,7 @@ async fn open(client: &Client, config: AsyncConnectionConfig) -> Result<Multiple
 }
 
 /// The stream of a simulated process that has a network of its own.
-#[cfg(feature = "__simulation")]
+#[cfg(feature = "unstable-simulation")]
 async fn simulated_stream(client: &Client) -> Option<io::Result<Box<dyn process::Stream>>> {
     let network = process::current()?.network()?;
     match client.get_connection_info().addr().clone() {
