@@ -58,6 +58,9 @@ pub(crate) enum Change<'a> {
     Unknown,
 }
 
+/// Is told of each change.
+type Told = Box<dyn Fn(Change<'_>) + Send>;
+
 /// The servers of a client.
 pub(crate) struct Store {
     topology: Arc<Topology>,
@@ -82,7 +85,7 @@ impl Store {
         config: &LockConfig,
         name: &Arc<ClientName>,
         listener: Arc<dyn Listener>,
-        told: Box<dyn Fn(Change<'_>) + Send>,
+        told: Told,
     ) -> Result<Self, OpenError> {
         let group = source.open(config)?;
         let thread = if config.watchdog_thread() { Thread::start() } else { Ok(Thread::of_caller()) };
@@ -102,7 +105,7 @@ impl Store {
         group: Group,
         config: &LockConfig,
         name: &Arc<ClientName>,
-        (listener, told): (Arc<dyn Listener>, Box<dyn Fn(Change<'_>) + Send>),
+        (listener, told): (Arc<dyn Listener>, Told),
         thread: Thread,
     ) -> Result<Self, OpenError> {
         let (changes, changed) = unbounded_channel();
@@ -394,7 +397,7 @@ impl fmt::Debug for Store {
 }
 
 /// Tells what servers push on the connections for renewals.
-async fn tell_changes(mut pushes: UnboundedReceiver<PushInfo>, told: Box<dyn Fn(Change<'_>) + Send>) {
+async fn tell_changes(mut pushes: UnboundedReceiver<PushInfo>, told: Told) {
     while let Some(PushInfo { kind, data }) = pushes.recv().await {
         match (kind, data.first()) {
             (PushKind::Invalidate, Some(redis::Value::Array(keys))) => {
