@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use lockkeeper::{HoldWatch, LockClient, LockConfig, LockConfigBuilder, LockGuard, LockOptions, Source};
-use lockkeeper_testkit::{Cluster, MASTER, Sentinels};
+use lockkeeper_testkit::{Cluster, MASTER, Sentinels, lua};
 use tokio::runtime::{Builder, Runtime};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
@@ -578,6 +578,41 @@ async fn a_client_whose_holds_are_fixed_is_told_of_changes() {
     soon(guard.ended()).await.unwrap_err();
     drop((guard, locks));
     scene.end().await;
+}
+
+/// A server forgets a key that a script writes, until somebody reads it again. Redis 7.0 tells only of keys that a script declares, so
+/// not of those of readers.
+#[tokio::test]
+async fn a_renewal_reads_what_it_wrote() {
+    let server = Server::start();
+    for command in [&["HSET", "a", "me", "1"][..], &["ZADD", "permits", "1", &"a".repeat(16)]] {
+        server.run::<()>(command);
+    }
+    for key in ["a", "permits"] {
+        server.run::<()>(&["PEXPIRE", key, "10000"]);
+    }
+    let ids = "a".repeat(16);
+    let renewals = [
+        ("rlock/renew.lua", &["1", "a", "20000", "me"][..], "a"),
+        ("semaphore/renew.lua", &["1", "permits", "20000", &ids, "0"], "permits"),
+    ];
+    for (file, args, key) in renewals {
+        let (pushes, mut pushed) = tokio::sync::mpsc::unbounded_channel();
+        let client = redis::Client::open(format!("{}?protocol=resp3", server.url())).unwrap();
+        let config = redis::AsyncConnectionConfig::new().set_push_sender(pushes);
+        let mut own = client.get_multiplexed_async_connection_with_config(&config).await.unwrap();
+        redis::cmd("CLIENT").arg(&["TRACKING", "ON", "NOLOOP"]).exec_async(&mut own).await.unwrap();
+        let mut renews = redis::cmd("EVAL");
+        renews.arg(lua::source(file)).arg(args);
+        let renewed: Vec<i64> = renews.query_async(&mut own).await.unwrap();
+        assert_eq!(renewed, [lua::reply("RENEWED")], "{file}");
+        server.run::<()>(&["PEXPIRE", key, "100"]);
+        redis::cmd("PING").exec_async(&mut own).await.unwrap();
+        let told =
+            std::iter::from_fn(|| pushed.try_recv().ok()).any(|push| format!("{push:?}").contains(key));
+        assert!(told, "{file}");
+        server.run::<()>(&["PEXPIRE", key, "10000"]);
+    }
 }
 
 /// Of a reader, the lease of its hold that is left would be written anew.

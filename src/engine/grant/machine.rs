@@ -674,7 +674,7 @@ impl<H: Deadline> Machine<H> {
             .chain(leaked)
             .chain(stay)
             .chain(self.lease.renew_at)
-            .chain(self.lease.look.due.filter(|_| self.has_holds()))
+            .chain(self.lease.look.due)
             .min()
     }
 
