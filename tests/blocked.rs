@@ -615,23 +615,6 @@ async fn a_renewal_reads_what_it_wrote() {
     }
 }
 
-/// Of a reader, the lease of its hold that is left would be written anew.
-#[tokio::test]
-async fn a_look_at_a_reader_writes_nothing() {
-    let scene = Scene::start();
-    let locks = scene.client_with(long().diagnosis(false)).await;
-    let guard = locks.read_write_lock("a").read().lock().await.unwrap();
-    tracked(&scene.server, 1).await;
-    let keys = scene.server.run::<Vec<String>>(&["KEYS", "*rwlock_timeout*"]);
-    let [renewals, writes] = ["evalsha", "pexpire"].map(|command| scene.server.calls(command));
-    scene.server.run::<()>(&["PEXPIRE", &keys[0], "200000"]);
-    eventually("it is looked at", || scene.server.calls("evalsha"), |calls| *calls > renewals).await;
-    assert_eq!(scene.server.calls("pexpire"), writes + 1, "that of this test");
-    soon(guard.unlock()).await.unwrap();
-    drop(locks);
-    scene.end().await;
-}
-
 /// A thread for each client, while it is connected.
 #[test]
 fn the_thread_ends_with_its_client() {

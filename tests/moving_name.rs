@@ -7,13 +7,11 @@ use futures_util::future::join_all;
 use lockkeeper::{Error, LockClient, LockConfigBuilder, LockGuard};
 use redis::Value;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
 
-use crate::support::events::Events;
 use crate::support::load::Load;
 use crate::support::{
-    Commands, Faults, MS, Proxy, SECOND, connect, eventually, listens, nothing_is_left, patient, poll_until,
-    renewed, replicated, soon, throughout, timed, waiter, woken_by_message, works,
+    Commands, MS, Proxy, SECOND, connect, eventually, listens, nothing_is_left, patient, renewed, replicated,
+    soon, throughout, timed, waiter, woken_by_message, works,
 };
 use lockkeeper_testkit::Server;
 
@@ -306,49 +304,6 @@ async fn a_later_connection_leads_the_others_away_from_each_old_master() {
         drop(guard);
         old.run::<()>(&["DEL", first]);
     }
-    scene.end([locks]).await;
-}
-
-/// Calls wait behind others on both connections, and one of the connections ends. Those that wait on the other one are not sent to the
-/// old master.
-#[tokio::test]
-async fn calls_that_wait_on_another_connection_are_sent_to_the_new_master() {
-    let scene = Scene::with_stranger().await;
-    let locks = scene.client_with(patient()).await;
-    let guards = hold(&locks, &NAMES).await; // both connections are open
-    for guard in guards {
-        guard.unlock().await.unwrap();
-    }
-    let both = connected(&scene.old, 2).await;
-    scene.name.set_existing(Faults::replies_held());
-    let names: Vec<_> = (0..1_500).map(|number| format!("{number:04}")).collect();
-    let all = names.iter().map(|name| {
-        let mut lock = locks.rlock(name.as_str());
-        Box::pin(async move { lock.try_lock().await })
-    });
-    let mut calls = join_all(all);
-    poll_until(&mut calls, || scene.old.keys().len() > 1).await;
-    let _ = timeout(100 * MS, &mut calls).await; // what is not sent cannot be waited for
-    let sent = scene.old.keys();
-    assert!(sent.len() < names.len(), "no call waits");
-
-    // The answers come while the client looks for the server to which the name leads by now.
-    scene.move_name();
-    scene.name.refuse(true);
-    let events = Events::default();
-    let _collecting = events.collect();
-    let calls = tokio::spawn(calls);
-    scene.old.run::<()>(&["CLIENT", "KILL", "ID", &both[0]]);
-    events.tell("replacing a connection").await;
-    scene.name.set_existing(Faults::default());
-    nobody_is_connected(&scene.old).await;
-    scene.name.refuse(false);
-    let guards: Vec<_> = soon(calls).await.unwrap().into_iter().map(Result::unwrap).collect();
-    assert!(guards.iter().all(Option::is_some));
-    assert_eq!(scene.old.keys(), sent, "the old master got calls that had waited");
-    let new = scene.new.keys();
-    assert!(names.iter().all(|name| sent.contains(name) || new.contains(name)), "{new:?}");
-    drop(guards);
     scene.end([locks]).await;
 }
 

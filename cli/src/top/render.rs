@@ -250,9 +250,11 @@ mod tests {
         assert!(details.contains("┌ lock:report ─") && details.contains("│  owner, 1 hold "), "{details}");
         press(&mut state, Key::Char('k'));
         let question = drawn(&mut state, 80, 12).join("\n");
-        for words in
-            [&format!("  report@worker-3:4711 ({OWNER}:1)"), "Release the lock? [y/N]", "works on until then"]
-        {
+        for words in [
+            &format!("  report@worker-3:4711 ({OWNER}:1)"),
+            "Release the lock? [y/N]",
+            "works on until it notices",
+        ] {
             assert!(question.contains(words), "{words}: {question}");
         }
         press(&mut state, Key::Char('n'));
