@@ -777,7 +777,8 @@ impl<H: Deadline> Machine<H> {
         let is_look = self.lease.look.is_running;
         // Holds that began together were renewed together for the first time. From then on they are spread over the period.
         let is_first = self.lease.look.found_at == Moment::PAST;
-        let next = if is_first { sent.plus((rules.within)(next.since(sent))) } else { next };
+        let third = next.since(sent) / 3;
+        let next = if is_first { sent.plus(third).plus((rules.within)(2 * third)) } else { next };
         self.lease.look.found(now, rules.periods.renewal(Duration::ZERO, rules.is_shared));
         if is_look {
             return;
