@@ -98,6 +98,8 @@ async fn a_term_that_ends_by_its_options_is_no_lost_lock() {
     }
     let events = Events::default();
     let _collecting = events.collect();
+    drop(locks);
+    let locks = scene.client().await; // its thread tells these events
     let mut running = run(Candidate::new(&locks, "a").with(&at_most(600 * SECOND)));
     running.begins().await;
     scene.server.run::<()>(&["DEL", "a"]);
