@@ -9,6 +9,7 @@
 /// ```
 #[derive(Clone, Copy, Debug)]
 #[allow(clippy::exhaustive_structs, reason = "only this project's own tests make one")]
+#[cfg_attr(not(feature = "unstable-simulation"), allow(unreachable_pub, reason = "only simulations name it"))]
 pub struct Limits {
     /// How many holds or places one command renews.
     pub batch: usize,
