@@ -379,7 +379,7 @@ async fn tracked(server: &Server, keys: u64) {
     eventually("the keys are tracked", count, |count| *count >= keys).await;
 }
 
-/// Guarantee 6. Whoever deletes a lock, its guard learns it without a renewal.
+/// Guarantee 6. A guard learns of a deleted lock without a renewal, whoever deletes it.
 #[tokio::test]
 async fn a_deleted_lock_is_told_at_once() {
     let scene = Scene::start();
