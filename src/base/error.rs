@@ -232,7 +232,8 @@ pub enum LossCause {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockId {
-    /// The name, as the program gave it. For a lock of several members, all their names.
+    /// The name, as the program gave it. For a [`MultiLock`](crate::MultiLock) or [`RedLock`](crate::RedLock), the name of the one that failed, or all names if the
+    /// whole lock is lost or the time is up.
     pub name: String,
     /// The key on the server: the name with the `name_prefix` of the configuration in front of it.
     pub key: String,

@@ -198,11 +198,10 @@ impl LongWaits {
 impl LongWait {
     fn new(seen: SeenWait<'_>, records: &Records) -> Self {
         let (now, age) = (Instant::now(), clock::now().since(seen.since));
-        // A call that waited for another member before can be older than a lease. It is reported after one lease with
-        // this member.
+        // A call that waited with another owner id before can be older than a lease.
         let left = |lease: Duration| if age < lease { lease - age } else { lease };
         Self {
-            lock: Lock { name: Arc::clone(seen.member), key: Arc::clone(seen.key) },
+            lock: Lock { name: Arc::clone(seen.name), key: Arc::clone(seen.key) },
             waiter: seen.waiter,
             caller: seen.caller,
             since: seen.since,

@@ -68,7 +68,7 @@ impl Announcements {
 
 /// Checks the rights of a leader: those to its lock, and to what it announces.
 pub(super) fn check_rights(lock: &FencedLock<'_>) -> impl Future<Output = Result<()>> + Send {
-    check_leader(lock.handle())
+    check_leader(&lock.handle().each[0])
 }
 
 /// Refuses an announcement that is too long.

@@ -8,7 +8,7 @@
 //! | `WriteLock` | the same | the same as an `RLock` |
 //! | `Claims` | nothing: a claim does not wait | the same as an `RLock` |
 //! | `Semaphore` | a message on `redisson_sc:{name}`, or the end of the first lease | the watchdog: an `EVALSHA` of `semaphore/renew.lua` for a hundred holds |
-//! | `MultiLock`, `RedLock` | what wakes the member that refused | what watches each member |
+//! | `MultiLock`, `RedLock` | what wakes the one of its locks for which the call waits | what watches each of its locks |
 //!
 //! The keys and channels of a kind are in its [`Protocol`](crate::protocol::Protocol).
 
@@ -19,10 +19,11 @@ use std::time::Duration;
 use crate::base::Caller;
 use crate::base::error::Result;
 use crate::base::options::LockOptions;
-use crate::diagnosis::check_rights;
 use crate::diagnosis::info::RemainingLease;
-use crate::engine::{self, Handle, HeldLock, LockRef, Offer, WaitLimit, WakeUps};
+use crate::engine::{self, Handle, LockRef, Offer, WaitLimit, WakeUps};
 use crate::locks::guard::LockGuard;
+use crate::locks::held::Held;
+use crate::locks::several::Locks;
 use crate::locks::span::AcquireSpan;
 use crate::telemetry::inside;
 
@@ -136,7 +137,7 @@ pub trait BaseLock: Send + Sync {
     #[track_caller]
     #[must_use = "await this and bind the guard to a name: a guard that is dropped releases the lock at once"]
     fn lock(&mut self) -> impl Future<Output = Result<LockGuard<Self::Extra>>> + Send {
-        lock(self.handle_mut(), Self::guard, Location::caller())
+        lock(self.handle_mut(), Self::guard, WaitLimit::Forever, Location::caller())
     }
 
     /// Acquires the lock if it is free now, or held by this owner. `None`: another owner holds it. Asks the server.
@@ -239,7 +240,7 @@ pub trait BaseLock: Send + Sync {
     /// # Ok(()) }
     /// ```
     fn check(&self) -> impl Future<Output = Result<()>> + Send {
-        check_rights(self.handle())
+        self.handle().check_rights()
     }
 
     /// Returns whether anybody holds the lock. For a side of a read-write lock: whether anybody holds this side. Asks the
@@ -262,7 +263,7 @@ pub trait BaseLock: Send + Sync {
     /// # Ok(()) }
     /// ```
     fn is_locked(&self) -> impl Future<Output = Result<bool>> + Send {
-        engine::is_locked(self.handle())
+        self.handle().is_locked()
     }
 
     /// Returns whether this owner holds the lock, as far as this client knows. Asks no server.
@@ -311,7 +312,7 @@ pub trait BaseLock: Send + Sync {
     /// # Ok(()) }
     /// ```
     fn remaining_lease(&self) -> impl Future<Output = Result<Option<RemainingLease>>> + Send {
-        remaining_lease(self.handle())
+        self.handle().remaining_lease()
     }
 
     /// Releases the lock, whoever holds it, and wakes a waiter. For a side of a read-write lock: releases all holds of this
@@ -334,7 +335,7 @@ pub trait BaseLock: Send + Sync {
     /// # Ok(()) }
     /// ```
     fn force_unlock(&self) -> impl Future<Output = Result<bool>> + Send {
-        engine::force_unlock(self.handle())
+        self.handle().force_unlock()
     }
 
     /// Acquires the lock, runs `work`, and releases the lock. Returns what `work` returns.
@@ -428,37 +429,21 @@ pub trait BaseLock: Send + Sync {
     }
 
     #[doc(hidden)]
-    fn handle(&self) -> &Handle;
+    fn handle(&self) -> &Locks;
 
     #[doc(hidden)]
-    fn handle_mut(&mut self) -> &mut Handle;
+    fn handle_mut(&mut self) -> &mut Locks;
 
     #[doc(hidden)]
-    fn guard(held: HeldLock) -> LockGuard<Self::Extra>;
+    fn guard(held: Held) -> LockGuard<Self::Extra>;
 }
 
 /// Makes the guard of an acquire that was granted.
-pub(crate) type MakeGuard<T> = fn(HeldLock) -> LockGuard<T>;
+pub(crate) type MakeGuard<T> = fn(Held) -> LockGuard<T>;
 
+/// Acquires the lock. The limit is no time.
 pub(crate) fn lock<T>(
-    handle: &mut Handle,
-    guard: MakeGuard<T>,
-    caller: Caller,
-) -> impl Future<Output = Result<LockGuard<T>>> + Send {
-    wait_for(handle, guard, WaitLimit::Forever, caller)
-}
-
-/// Acquires the lock for a candidate, which stands by until then.
-pub(crate) fn stand_by<T>(
-    handle: &mut Handle,
-    guard: MakeGuard<T>,
-    caller: Caller,
-) -> impl Future<Output = Result<LockGuard<T>>> + Send {
-    wait_for(handle, guard, WaitLimit::StandBy, caller)
-}
-
-fn wait_for<T>(
-    handle: &mut Handle,
+    handle: &mut Locks,
     guard: MakeGuard<T>,
     limit: WaitLimit,
     caller: Caller,
@@ -470,7 +455,7 @@ fn wait_for<T>(
 
 /// Acquires the lock for a guard. `None`: another owner holds it.
 pub(crate) fn try_lock<T>(
-    handle: &mut Handle,
+    handle: &mut Locks,
     guard: MakeGuard<T>,
     limit: WaitLimit,
     caller: Caller,
@@ -479,56 +464,44 @@ pub(crate) fn try_lock<T>(
 }
 
 async fn acquire<G>(
-    handle: &mut Handle,
+    handle: &mut Locks,
     limit: WaitLimit,
     caller: Caller,
-    guard: impl FnOnce(Option<HeldLock>) -> G + Send,
+    guard: impl FnOnce(Option<Held>) -> G + Send,
 ) -> Result<G> {
-    let acquiring = AcquireSpan::begin(handle, limit);
-    let held = inside(acquiring.span(), pin!(engine::acquire(handle, limit, caller, wake_ups))).await;
-    match acquired(acquiring, handle, limit, held) {
-        Ok(held) => Ok(guard(held)),
-        // Boxed: this is rare, and its size would burden every call.
-        Err(error) => Err(Box::pin(engine::with_type(handle, error)).await),
-    }
+    let acquiring = AcquireSpan::begin((handle.name(), handle.lock_type(), &handle.each[0].metrics), limit);
+    let held = inside(acquiring.span(), pin!(handle.acquire(limit, caller))).await;
+    acquiring.ends(&held);
+    held.map(guard)
 }
 
 /// Acquires the first lock of a group of claims that is free. `None`: other owners hold all of them.
-pub(crate) async fn claim(group: &Handle, names: &[String], caller: Caller) -> Result<Option<HeldLock>> {
-    let acquiring = AcquireSpan::begin(group, WaitLimit::None);
+pub(crate) async fn claim(group: &Handle, names: &[String], caller: Caller) -> Result<Option<Held>> {
+    let acquiring = AcquireSpan::begin((group.name(), group.lock_type(), &group.metrics), WaitLimit::None);
     let held = inside(acquiring.span(), pin!(engine::claim(group, names, caller))).await;
-    acquired(acquiring, group, WaitLimit::None, held)
-}
-
-/// An acquire has ended.
-fn acquired(
-    acquiring: AcquireSpan,
-    handle: &Handle,
-    limit: WaitLimit,
-    held: Result<Option<HeldLock>>,
-) -> Result<Option<HeldLock>> {
-    acquiring.ends(handle, limit, &held);
+    let held = held.map(|held| held.map(Held::one));
+    acquiring.ends(&held);
     held
 }
 
-/// What wakes the waiters for a member: other waiters of this client, and messages of the server on the channel of the kind.
-fn wake_ups(member: &LockRef) -> WakeUps<'_, Offer> {
-    WakeUps { queues: &member.engine.wait_queues, messages: &member.engine.store }
+/// What wakes the waiters for a lock: other waiters of this client, and messages of the server on the channel of the kind.
+pub(crate) fn wake_ups(lock: &LockRef) -> WakeUps<'_, Offer> {
+    WakeUps { queues: &lock.engine.wait_queues, messages: &lock.engine.store }
 }
 
 /// Acquires the lock, runs work while the lock is held, and releases it.
 pub(crate) fn run<W: Future>(
-    handle: &mut Handle,
+    handle: &mut Locks,
     caller: Caller,
     work: W,
 ) -> impl Future<Output = Result<W::Output>> {
-    let acquired = lock(handle, LockGuard::plain, caller);
+    let acquired = lock(handle, LockGuard::plain, WaitLimit::Forever, caller);
     async move { acquired.await?.finish(work).await }
 }
 
 /// As [`run`]. `None`: another owner holds the lock, and the work did not run.
 pub(crate) fn try_run<W: Future>(
-    handle: &mut Handle,
+    handle: &mut Locks,
     limit: WaitLimit,
     caller: Caller,
     work: W,
@@ -540,8 +513,4 @@ pub(crate) fn try_run<W: Future>(
             None => Ok(None),
         }
     }
-}
-
-pub(crate) async fn remaining_lease(handle: &Handle) -> Result<Option<RemainingLease>> {
-    Ok(engine::remaining_lease(handle).await?.map(RemainingLease::from_server))
 }

@@ -62,7 +62,7 @@ impl Claims {
     /// # Ok(()) }
     /// ```
     pub fn with(self, options: &LockOptions) -> Self {
-        let mut handle = self.0.for_lock(Arc::clone(&self.0.members[0].lock));
+        let mut handle = self.0.for_lock(Arc::clone(&self.0.lock));
         handle.set_options(options);
         Self(Arc::new(handle))
     }

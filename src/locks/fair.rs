@@ -1,8 +1,8 @@
 //! The fair lock.
 
 use super::lock::{Lent, methods, single};
-use crate::engine::Handle;
 use crate::locks::guard::LockGuard;
+use crate::locks::several::Locks;
 use crate::protocol;
 
 /// A lock that is granted in request order, across all processes. Redisson's fair lock.
@@ -26,7 +26,7 @@ use crate::protocol;
 /// ```
 #[must_use = "a handle does nothing until it locks"]
 pub struct FairLock<'a> {
-    handle: Handle,
+    handle: Locks,
     lent: Lent<'a>,
 }
 

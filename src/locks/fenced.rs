@@ -8,8 +8,9 @@ use super::lock::{Lent, methods, single};
 use crate::base::Caller;
 use crate::base::error::Result;
 use crate::base::token::FencingToken;
-use crate::engine::{Handle, LockRef};
+use crate::engine::{LockRef, WaitLimit};
 use crate::locks::guard::LockGuard;
+use crate::locks::several::Locks;
 use crate::protocol;
 
 /// A reentrant lock that numbers its holders. Redisson's `RFencedLock`.
@@ -37,7 +38,7 @@ use crate::protocol;
 /// ```
 #[must_use = "a handle does nothing until it locks"]
 pub struct FencedLock<'a> {
-    handle: Handle,
+    handle: Locks,
     lent: Lent<'a>,
 }
 
@@ -66,7 +67,8 @@ impl FencedLock<'_> {
         &mut self,
         work: impl FnOnce(FencingToken) -> W,
     ) -> impl Future<Output = Result<W::Output>> {
-        let acquired = base::lock(&mut self.handle, LockGuard::fenced, Location::caller());
+        let acquired =
+            base::lock(&mut self.handle, LockGuard::fenced, WaitLimit::Forever, Location::caller());
         async move {
             let guard = acquired.await?;
             let work = work(guard.token());
@@ -79,16 +81,16 @@ impl FencedLock<'_> {
         &mut self,
         caller: Caller,
     ) -> impl Future<Output = Result<LockGuard<FencingToken>>> + Send {
-        base::stand_by(&mut self.handle, LockGuard::fenced, caller)
+        base::lock(&mut self.handle, LockGuard::fenced, WaitLimit::StandBy, caller)
     }
 
     /// Waits until calls cannot continue: the client is shut down, or its runtime has ended.
     pub(crate) async fn ended(&self) {
-        self.handle.ended().await;
+        self.lock_ref().engine.ended().await;
     }
 
     /// The lock on its server, for announcements.
     pub(crate) fn lock_ref(&self) -> &Arc<LockRef> {
-        &self.handle.members[0].lock
+        &self.handle.each[0].lock
     }
 }

@@ -7,9 +7,12 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use crate::base::error::{Error, Lost, Result};
 use crate::base::token::FencingToken;
-use crate::engine::{Grant, HeldLock, HoldTimes};
+use crate::engine::{Grant, HoldTimes};
+use crate::locks::held::{Held, of_quorum};
 use crate::locks::semaphore::PermitId;
 use crate::protocol::PermitIds;
 
@@ -57,12 +60,12 @@ use crate::protocol::PermitIds;
 #[must_use = "if unused, the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct LockGuard<T = ()> {
-    held: HeldLock,
+    held: Held,
     extra: T,
 }
 
 impl LockGuard {
-    pub(crate) const fn plain(held: HeldLock) -> Self {
+    pub(crate) const fn plain(held: Held) -> Self {
         Self { held, extra: () }
     }
 }
@@ -139,7 +142,7 @@ impl<T> LockGuard<T> {
     /// # }
     /// ```
     pub fn watch(&self) -> HoldWatch {
-        HoldWatch(self.held.times())
+        HoldWatch { times: self.held.times(), needed: self.held.needed() }
     }
 
     /// Waits until the hold has ended, and returns how: `Ok` if the guard was released, dropped or [leaked](Self::leak), and [`Lost`] if
@@ -391,14 +394,14 @@ impl<T> LockGuard<T> {
 
     /// What the server has of the hold, if the guard is not being released.
     pub(crate) fn grant(&self) -> Option<&Arc<Grant>> {
-        self.held.grants().next()
+        Some(self.held.first().grant())
     }
 }
 
 impl LockGuard<FencingToken> {
-    pub(crate) fn fenced(held: HeldLock) -> Self {
+    pub(crate) fn fenced(held: Held) -> Self {
         // An attempt that is granted without a token fails, so every held fenced lock has a token.
-        let token = held.token().expect("BUG: an acquire of a fenced lock ended without a token");
+        let token = held.first().token().expect("BUG: an acquire of a fenced lock ended without a token");
         Self { extra: token.into(), held }
     }
 
@@ -425,8 +428,8 @@ impl LockGuard<FencingToken> {
 }
 
 impl LockGuard<PermitId> {
-    pub(crate) fn permits(held: HeldLock) -> Self {
-        let ids = held.permits().expect("BUG: an acquire of a semaphore ended without permits");
+    pub(crate) fn permits(held: Held) -> Self {
+        let ids = held.first().permits().expect("BUG: an acquire of a semaphore ended without permits");
         Self { extra: PermitId::first(ids), held }
     }
 
@@ -469,7 +472,7 @@ impl LockGuard<PermitId> {
     }
 
     fn permit_ids(&self) -> PermitIds {
-        self.held.permits().expect("BUG: an acquire of a semaphore ended without permits")
+        self.held.first().permits().expect("BUG: an acquire of a semaphore ended without permits")
     }
 }
 
@@ -482,7 +485,10 @@ impl LockGuard<PermitId> {
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct HoldWatch(HoldTimes);
+pub struct HoldWatch {
+    times: SmallVec<[HoldTimes; 1]>,
+    needed: usize,
+}
 
 impl HoldWatch {
     /// Returns whether the hold is lost or ended, by this host's clock. Asks no server.
@@ -493,7 +499,7 @@ impl HoldWatch {
     /// # }
     /// ```
     pub fn is_lost(&self) -> bool {
-        self.0.is_lost()
+        self.times.iter().filter(|hold| !hold.is_lost()).count() < self.needed
     }
 
     /// Returns how long the hold can be relied on if nothing renews it. Zero: it is lost or ended. Asks no server.
@@ -504,7 +510,7 @@ impl HoldWatch {
     /// # }
     /// ```
     pub fn remaining(&self) -> Duration {
-        self.0.remaining()
+        of_quorum(self.times.iter().map(HoldTimes::remaining), self.needed)
     }
 }
 

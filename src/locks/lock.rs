@@ -115,15 +115,15 @@ macro_rules! methods {
         impl $crate::BaseLock for $lock {
             type Extra = $extra;
 
-            fn handle(&self) -> &$crate::engine::Handle {
+            fn handle(&self) -> &$crate::locks::several::Locks {
                 &self.handle
             }
 
-            fn handle_mut(&mut self) -> &mut $crate::engine::Handle {
+            fn handle_mut(&mut self) -> &mut $crate::locks::several::Locks {
                 &mut self.handle
             }
 
-            fn guard(held: $crate::engine::HeldLock) -> $guard {
+            fn guard(held: $crate::locks::held::Held) -> $guard {
                 $make(held)
             }
         }
@@ -147,7 +147,7 @@ macro_rules! single {
                 owner: ::std::sync::Arc<$crate::engine::OwnerGrants>,
             ) -> Self {
                 let handle = $crate::engine::Handle::single(engine, $protocol, name, owner);
-                Self { handle, lent: ::std::marker::PhantomData }
+                Self { handle: $crate::locks::several::Locks::one(handle), lent: ::std::marker::PhantomData }
             }
         }
 

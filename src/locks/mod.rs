@@ -5,13 +5,16 @@ mod claims;
 mod fair;
 mod fenced;
 pub(crate) mod guard;
+mod held;
 mod lock;
 mod multi;
 mod read_write;
 mod red;
 mod rlock;
 mod semaphore;
+mod several;
 mod span;
+mod votes;
 
 pub use base::BaseLock;
 pub use claims::Claims;

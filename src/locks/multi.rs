@@ -2,8 +2,9 @@
 
 use super::lock::methods;
 use crate::base::error::ConfigError;
-use crate::engine::{Handle, Quorum};
 use crate::locks::guard::LockGuard;
+use crate::locks::several::Locks;
+use crate::protocol::LockType;
 
 /// A handle that becomes part of a [`MultiLock`] or a [`RedLock`](crate::RedLock). A handle of every type converts into it.
 ///
@@ -14,21 +15,25 @@ use crate::locks::guard::LockGuard;
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
-pub struct Member(pub(super) Handle);
+pub struct Member(pub(super) Locks);
 
 /// Several locks that are acquired together or not at all. Redisson's `RedissonMultiLock`.
 ///
-/// The members can be of all types, on all servers. They are acquired in an order that all clients share, by their keys, so
-/// clients that name them in opposite orders do not block each other. A failed round releases what it acquired before it waits, so
-/// a waiter holds nothing. So a fair lock among the members queues again at the end when another member is not granted.
+/// The members can be of all types, on all servers. A call waits for one member, and then tries all others at once. If one of them is
+/// not granted, the call releases all, and waits for that one. So a waiter holds nothing, and clients that name the members in opposite
+/// orders do not block each other. A fair lock among the members has an order only for the calls that wait for it: a call that waited
+/// for another member acquires the fair lock only if nobody waits for it.
 ///
 /// The lock is held while all members are held. [`is_locked`](Self::is_locked) returns whether every member is held by somebody.
 /// [`remaining_lease`](Self::remaining_lease) is the shortest lease of the members, and [`hold_count`](Self::hold_count) the
 /// least of their counts. [`force_unlock`](Self::force_unlock) releases all members. [`name`](Self::name) returns all their
 /// names.
 ///
+/// - The time of [`try_lock_for`](Self::try_lock_for) is one limit for all members together.
+/// - An error of one member, such as a server that does not answer, names that member. `NotHeld`, `Lost` and the event of a loss name
+///   all. A `WARN` about a long wait, and [`recent_waits`](crate::LockClient::recent_waits), name the member for which the call waits.
 /// - The client of the first member decides how long a call continues through faults: give all clients the same settings.
-/// - When the client of one member is shut down, the whole lock is closed.
+/// - When the client of one member is shut down, no call acquires the lock any more.
 /// - Waiters in one process are granted the lock in no particular order.
 /// - A handle that an [`Owner`](crate::Owner) lends cannot be a member, because a member lives as long as the lock. Nested
 ///   sections that need several locks can share the `MultiLock` itself, by `&mut`: a `MultiLock` is an owner, so its second
@@ -44,7 +49,7 @@ pub struct Member(pub(super) Handle);
 /// ```
 #[must_use = "a handle does nothing until it locks"]
 pub struct MultiLock {
-    handle: Handle,
+    handle: Locks,
 }
 
 methods!(MultiLock, MultiLock, LockGuard, (), LockGuard::plain);
@@ -65,13 +70,13 @@ impl MultiLock {
     /// # Ok(()) }
     /// ```
     pub fn new<M: Into<Member>>(members: impl IntoIterator<Item = M>) -> Result<Self, ConfigError> {
-        Ok(Self { handle: join(members, Quorum::All)? })
+        Ok(Self { handle: join(members, LockType::Multi)? })
     }
 }
 
 pub(super) fn join<M: Into<Member>>(
     members: impl IntoIterator<Item = M>,
-    quorum: Quorum,
-) -> Result<Handle, ConfigError> {
-    Handle::joined(members.into_iter().map(|member| member.into().0).collect(), quorum)
+    lock_type: LockType,
+) -> Result<Locks, ConfigError> {
+    Locks::join(members.into_iter().map(|member| member.into().0), lock_type)
 }

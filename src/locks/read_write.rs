@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::lock::{Lent, methods, single};
 use crate::base::options::LockOptions;
-use crate::engine::{Engine, Handle, OwnerGrants};
+use crate::engine::{Engine, OwnerGrants};
 use crate::locks::guard::LockGuard;
+use crate::locks::several::Locks;
 use crate::protocol;
 
 /// The side of a [`ReadWriteLock`] that many owners can hold together.
@@ -21,7 +22,7 @@ use crate::protocol;
 /// ```
 #[must_use = "a handle does nothing until it locks"]
 pub struct ReadLock<'a> {
-    handle: Handle,
+    handle: Locks,
     lent: Lent<'a>,
 }
 
@@ -41,7 +42,7 @@ single!(ReadLock, &protocol::Read);
 /// ```
 #[must_use = "a handle does nothing until it locks"]
 pub struct WriteLock<'a> {
-    handle: Handle,
+    handle: Locks,
     lent: Lent<'a>,
 }
 

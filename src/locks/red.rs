@@ -3,12 +3,16 @@
 use super::lock::methods;
 use super::multi::{Member, join};
 use crate::base::error::ConfigError;
-use crate::engine::{Handle, Quorum};
 use crate::locks::guard::LockGuard;
+use crate::locks::several::Locks;
+use crate::protocol::LockType;
 
 /// A lock on several independent servers that needs a majority of them. Redisson's `RedissonRedLock`.
 ///
 /// The algorithm is [Redlock](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/), by the author of Redis.
+///
+/// A call tries all servers at once. If fewer than a majority grant the lock, it releases those, pauses for a random time, and waits
+/// for the first server that refused.
 ///
 /// One of three servers can fail, or two of five: acquiring, renewing and releasing continue at the pace of the others. The guard
 /// is lost when it can no longer be proven that a majority is held. [`is_locked`](Self::is_locked) and
@@ -35,7 +39,7 @@ use crate::locks::guard::LockGuard;
 /// ```
 #[must_use = "a handle does nothing until it locks"]
 pub struct RedLock {
-    handle: Handle,
+    handle: Locks,
 }
 
 methods!(RedLock, RedLock, LockGuard, (), LockGuard::plain);
@@ -56,6 +60,6 @@ impl RedLock {
     /// # Ok(()) }
     /// ```
     pub fn new<M: Into<Member>>(members: impl IntoIterator<Item = M>) -> Result<Self, ConfigError> {
-        Ok(Self { handle: join(members, Quorum::Majority)? })
+        Ok(Self { handle: join(members, LockType::Red)? })
     }
 }

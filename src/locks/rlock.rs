@@ -1,8 +1,8 @@
 //! The reentrant lock.
 
 use super::lock::{Lent, methods, single};
-use crate::engine::Handle;
 use crate::locks::guard::LockGuard;
+use crate::locks::several::Locks;
 use crate::protocol;
 
 /// A reentrant lock: its owner can acquire the lock again while it holds the lock. Redisson's `RLock`.
@@ -25,7 +25,7 @@ use crate::protocol;
 /// ```
 #[must_use = "a handle does nothing until it locks"]
 pub struct RLock<'a> {
-    handle: Handle,
+    handle: Locks,
     lent: Lent<'a>,
 }
 

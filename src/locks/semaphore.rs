@@ -12,6 +12,7 @@ use crate::base::error::{ConfigError, Error, MOST_PERMITS, Result};
 use crate::base::options::LockOptions;
 use crate::diagnosis::check_rights;
 use crate::engine::{Engine, Handle, WaitLimit, permits};
+use crate::locks::several::Locks;
 use crate::protocol::PermitIds;
 
 /// A number of permits that all processes share: so many holders at a time. Redisson's `RPermitExpirableSemaphore`.
@@ -131,7 +132,7 @@ impl Semaphore {
     ) -> impl Future<Output = Result<LockGuard<PermitId>>> + Send + use<> {
         let caller = Location::caller();
         let handle = self.for_permits(permits);
-        async move { base::lock(&mut handle?, LockGuard::permits, caller).await }
+        async move { base::lock(&mut handle?, LockGuard::permits, WaitLimit::Forever, caller).await }
     }
 
     /// Acquires a permit if one is available now. `None`: all are in use. Asks the server.
@@ -408,8 +409,8 @@ impl Semaphore {
     }
 
     /// The handle of one call. Zero permits are refused, and more than [`MOST_PERMITS`].
-    fn for_permits(&self, permits: u32) -> Result<Handle> {
-        let lock = &self.0.members[0].lock;
+    fn for_permits(&self, permits: u32) -> Result<Locks> {
+        let lock = &self.0.lock;
         let total = lock.permits.total();
         if permits == 0 || total == 0 {
             return Err(Error::InvalidPermits { lock: lock.id(), wanted: 0, total });
@@ -417,7 +418,7 @@ impl Semaphore {
         if permits > MOST_PERMITS {
             return Err(Error::InvalidPermits { lock: lock.id(), wanted: permits, total });
         }
-        Ok(self.0.for_permits(permits))
+        Ok(Locks::one(self.0.for_permits(permits)))
     }
 }
 

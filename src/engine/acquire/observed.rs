@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::base::clock::{self, Moment};
 use crate::base::timer::Instant;
-use crate::engine::acquire::round::PendingMembers;
+use crate::engine::acquire::attempts::Attempts;
 use crate::engine::grant::Grant;
 use crate::engine::grant::owner_grants::OwnerGrants;
 use crate::engine::handle::Handle;
@@ -21,62 +21,57 @@ pub(crate) struct ObservedCall {
     is_standby: bool,
     /// There is an observer, and it was told nothing of this call yet.
     is_untold: bool,
-    /// The member for which the call waits, and the wait that the observer was told of.
-    waiting: Option<(usize, Waiting)>,
+    /// The wait that the observer was told of.
+    waiting: Option<Waiting>,
 }
 
 impl ObservedCall {
     pub(crate) fn new(handle: &Handle, is_standby: bool) -> Self {
-        let is_untold = handle.members.iter().any(|member| member.lock.engine.observer.is_some());
-        Self { is_standby, is_untold, waiting: None }
+        Self { is_standby, is_untold: handle.lock.engine.observer.is_some(), waiting: None }
     }
 
     /// Returns when to tell the observer that the call waits, if no server refuses the call before.
-    pub(crate) fn tells_at(&self, members: &PendingMembers<'_>) -> Option<Instant> {
-        let after = BEHIND.min(members.handle.config().watchdog_lease());
-        self.is_untold.then(|| Instant::now() + after.saturating_sub(clock::now().since(members.start)))
+    pub(crate) fn tells_at(&self, attempts: &Attempts<'_>) -> Option<Instant> {
+        let after = BEHIND.min(attempts.handle.config().watchdog_lease());
+        self.is_untold.then(|| Instant::now() + after.saturating_sub(clock::now().since(attempts.start)))
     }
 
-    /// Tells the observer that another owner holds a member, and that the call waits for that member.
-    pub(crate) fn refused(&mut self, members: &PendingMembers<'_>, member: usize) {
-        self.waits(members, member);
-        if let Some((_, waiting)) = &mut self.waiting {
+    /// Tells the observer that another owner holds the lock, and that the call waits.
+    pub(crate) fn refused(&mut self, attempts: &Attempts<'_>) {
+        self.waits(attempts);
+        if let Some(waiting) = &mut self.waiting {
             waiting.is_refused = true;
         }
     }
 
-    /// Tells the observer that the call waits for a member.
-    pub(crate) fn waits(&mut self, members: &PendingMembers<'_>, member: usize) {
+    /// Tells the observer that the call waits.
+    pub(crate) fn waits(&mut self, attempts: &Attempts<'_>) {
         self.is_untold = false;
-        let grant = &members.pending[member].grant;
-        if let Some((told, waiting)) = &mut self.waiting {
-            if (*told, waiting.number) == (member, grant.number) {
+        let (handle, grant) = (attempts.handle, &attempts.pending.grant);
+        let lock = &handle.lock;
+        let Some(observer) = &lock.engine.observer else { return };
+        if let Some(waiting) = &mut self.waiting {
+            if waiting.number == grant.number {
                 return;
             }
             waiting.outcome = None;
         }
         self.waiting = None;
-        let (handle, lock) = (members.handle, &grant.lock);
-        let Some(observer) = &lock.engine.observer else { return };
-        // Only a lock of one member names its owner: a call for several members perhaps succeeds without this one, so
-        // the observer must not follow the wait to what the owner holds.
-        let owner = (handle.members.len() == 1).then(|| Arc::downgrade(&handle.members[member].owner));
         let wait = SeenWait {
             number: grant.number,
-            name: handle.name(),
-            member: &lock.name,
+            name: &lock.name,
             key: &lock.keys.lock,
-            since: members.start,
-            caller: members.caller,
+            since: attempts.start,
+            caller: attempts.caller,
             lease: (!self.is_standby).then(|| handle.config().watchdog_lease()),
-            waiter: Box::new(WaitsAs { grant: Arc::downgrade(grant), owner }),
+            waiter: Box::new(WaitsAs { grant: Arc::downgrade(grant), owner: Arc::downgrade(&handle.owner) }),
         };
-        self.waiting = Some((member, Waiting::begin(observer, wait)));
+        self.waiting = Some(Waiting::begin(observer, wait));
     }
 
     /// Records how the call ends. The observer is told when this value is dropped.
     pub(crate) const fn ends(&mut self, outcome: Outcome) {
-        if let Some((_, waiting)) = &mut self.waiting {
+        if let Some(waiting) = &mut self.waiting {
             waiting.outcome = Some(outcome);
         }
     }
@@ -85,7 +80,7 @@ impl ObservedCall {
 /// What the observer can ask about a waiting call.
 struct WaitsAs {
     grant: Weak<Grant>,
-    owner: Option<Weak<OwnerGrants>>,
+    owner: Weak<OwnerGrants>,
 }
 
 impl SeenWaiter for WaitsAs {
@@ -98,6 +93,6 @@ impl SeenWaiter for WaitsAs {
     }
 
     fn reserve(&self, now: Moment) -> Vec<Arc<str>> {
-        self.owner.as_ref().and_then(Weak::upgrade).map_or_else(Vec::new, |owner| owner.reserve_all(now))
+        self.owner.upgrade().map_or_else(Vec::new, |owner| owner.reserve_all(now))
     }
 }

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::Grant;
 use super::copies::{Answer, Order};
 use crate::base::clock::{self, Moment};
 use crate::base::config::Replication;
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::engine::hold;
-use crate::engine::members::PerMember;
 use crate::protocol::{self, AcquireReply, Call, ClaimReply, Granted, IfHeld, Reply};
 use crate::store::Connection;
 
@@ -24,7 +25,7 @@ struct Attempt<'a> {
     /// A time before the command was sent. The server counts the lease from a later time.
     sent: Moment,
     /// The place of the attempt among the commands of each grant.
-    orders: PerMember<Order>,
+    orders: SmallVec<[Order; 1]>,
     /// How many replicas confirmed the hold.
     acknowledged: u32,
 }

@@ -8,8 +8,9 @@
 //! Only a first acquire creates a hold, so an undo waits only for copies of first acquires. A late copy of a re-entry
 //! changes a count above zero. Nothing relies on that count: the last release sets it to zero.
 
+use smallvec::SmallVec;
+
 use crate::base::fault::Sent;
-use crate::engine::members::PerMember;
 
 /// The number of a connection. No two connections of a client have the same one.
 type ConnectionNumber = u64;
@@ -64,7 +65,7 @@ pub(crate) struct Release {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Full {
     /// The full releases that are under way.
-    under_way: PerMember<Order>,
+    under_way: SmallVec<[Order; 1]>,
     /// A full release released the hold.
     has_released: bool,
     /// The first full release that perhaps ran, and whose answer nobody learns.
@@ -84,7 +85,7 @@ pub(crate) struct Copies {
     settled_by: (ConnectionNumber, Order),
     /// The last command that was sent before the newest answer came.
     settled_at: Order,
-    open: PerMember<Open>,
+    open: SmallVec<[Open; 1]>,
     sent: Order,
     /// The last release that was answered.
     undone_by: Order,

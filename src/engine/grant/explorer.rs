@@ -7,8 +7,8 @@
 //! the watchdog and the time take their steps at any moment. A configuration says how often something goes wrong: the
 //! page of the folder lists what. Times are counted in ticks, and kept relative to now.
 //!
-//! Not modelled: places in a fair queue, several permits, fixed and longer leases, switches to another master, the loss
-//! of members of several locks, and a message that tells of a removal.
+//! Not modelled: places in a fair queue, several permits, fixed and longer leases, switches to another master, and
+//! a message that tells of a removal.
 
 use std::collections::BTreeSet;
 use std::panic::Location;
@@ -61,10 +61,6 @@ impl Deadline for Hold {
         self.until
     }
 
-    fn left(&self, now: Moment) -> Duration {
-        self.until.since(now)
-    }
-
     fn ends(&self) -> Option<Moment> {
         None
     }
@@ -81,10 +77,6 @@ impl Deadline for Hold {
 
     fn lose(&mut self) {
         self.until = Moment::PAST;
-    }
-
-    fn was_gone(&mut self) -> bool {
-        true
     }
 }
 

@@ -762,7 +762,7 @@ impl<H: Deadline> Machine<H> {
     /// Returns how long the server has to keep the lock, if nothing is renewed.
     pub(crate) fn left(&self, now: Moment) -> Duration {
         let stays = (self.stay != Stay::None).then(|| self.lease.until.since(now));
-        self.all_holds().map(|hold| hold.left(now)).chain(stays).max().unwrap_or_default()
+        self.all_holds().map(|hold| hold.at().since(now)).chain(stays).max().unwrap_or_default()
     }
 
     /// Records that the renewal sent at `sent` succeeded. The next one is due at `next`.
@@ -853,11 +853,11 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::engine::hold::deadline::HoldOnMember;
     use crate::engine::hold::effects::Fate;
     use crate::engine::hold::lease::Periods;
-    use crate::engine::hold::{EARLY, Hold, Renews, Subject, Term};
-    use crate::telemetry::Held;
+    use crate::engine::hold::tests::Nobody;
+    use crate::engine::hold::{EARLY, Hold, Renews, Term};
+    use crate::telemetry;
 
     const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
     const SECOND: Duration = Duration::from_secs(1);
@@ -879,20 +879,14 @@ mod tests {
     }
 
     /// A hold with this deadline, for an acquire that is counted already.
-    fn add(
-        machine: &mut Machine<HoldOnMember>,
-        owner: OwnerKey,
-        renews: Renews,
-        until: Moment,
-    ) -> HoldOnMember {
+    fn add(machine: &mut Machine<Arc<Hold>>, owner: OwnerKey, renews: Renews, until: Moment) -> Arc<Hold> {
         let term = Term { renews, ..Term::default() };
-        let hold = Arc::new(Hold::new([until], 1, term, Subject::default(), Held::default()));
-        let hold = HoldOnMember { hold, member: 0 };
-        assert!(machine.holds(owner, hold.clone(), (until, NOW), &rules()));
+        let hold = Arc::new(Hold::new(until, term, Nobody::lock(), telemetry::Held::default()));
+        assert!(machine.holds(owner, Arc::clone(&hold), (until, NOW), &rules()));
         hold
     }
 
-    fn ends_at(machine: &mut Machine<HoldOnMember>, now: Moment) {
+    fn ends_at(machine: &mut Machine<Arc<Hold>>, now: Moment) {
         let mut effects = Effects::default();
         machine.begins_renewal(now, now, &rules(), &mut effects);
     }
@@ -954,7 +948,7 @@ mod tests {
         for number in (1..=100).rev() {
             let hold = add(&mut machine, owner, Renews::Nothing, NOW.plus(SECOND * number));
             machine.leaks(&hold, NOW);
-            assert_eq!(Arc::strong_count(&hold.hold), 1, "nothing else refers to it");
+            assert_eq!(Arc::strong_count(&hold), 1, "nothing else refers to it");
             machine.attaches(owner, here());
         }
         machine.ends_pending(owner);
@@ -1008,7 +1002,7 @@ mod tests {
     }
 
     /// A hold of a reader, which the server granted at `NOW`, and which lingers for a second.
-    fn lingering(owner: OwnerKey) -> (Machine<HoldOnMember>, HoldOnMember) {
+    fn lingering(owner: OwnerKey) -> (Machine<Arc<Hold>>, Arc<Hold>) {
         let mut machine = Machine::new(owner, here());
         let attempt = machine.copies.attempts(1, 1);
         machine.answered(1, attempt, Answer::Granted);
@@ -1022,7 +1016,7 @@ mod tests {
         let [one, two] = [OwnerKey::default(), OwnerKey::default()];
         let (mut machine, hold) = lingering(one);
         machine.gives_back(&hold, false, NOW);
-        let joins_at = |machine: &Machine<HoldOnMember>, millis: u64| {
+        let joins_at = |machine: &Machine<Arc<Hold>>, millis: u64| {
             let now = NOW.plus(Duration::from_millis(millis));
             machine.clone().joins(two, here(), Epoch::default(), now, &rules()).is_some()
         };
@@ -1092,7 +1086,7 @@ mod tests {
     /// Nobody polls the future, so its attempt reaches the server after the release, and is answered after it.
     #[test]
     fn what_an_attempt_is_granted_after_a_shutdown_gave_it_up_is_owed() {
-        let mut machine: Machine<HoldOnMember> = Machine::new(OwnerKey::default(), here());
+        let mut machine: Machine<Arc<Hold>> = Machine::new(OwnerKey::default(), here());
         let attempt = machine.copies.attempts(1, 1);
         machine.gives_up();
         let release = machine.releases(NOW).expect("owed");
@@ -1130,22 +1124,21 @@ mod tests {
     }
 
     /// A hold of a machine of its own, which ends after this time although it is renewed.
-    fn bounded(ends: Option<Duration>) -> (Machine<HoldOnMember>, HoldOnMember) {
+    fn bounded(ends: Option<Duration>) -> (Machine<Arc<Hold>>, Arc<Hold>) {
         let owner = OwnerKey::default();
         let mut machine = Machine::new(owner, here());
         let term = Term { renews: Renews::Usual, ends: ends.map(|time| NOW.plus(time)), ..Term::default() };
         let until = NOW.plus(LEASE);
-        let hold = Arc::new(Hold::new([until], 1, term, Subject::default(), Held::default()));
-        let hold = HoldOnMember { hold, member: 0 };
+        let hold = Arc::new(Hold::new(until, term, Nobody::lock(), telemetry::Held::default()));
         assert!(machine.holds(owner, hold.clone(), (until, NOW), &rules()));
         (machine, hold)
     }
 
-    fn begins(machine: &mut Machine<HoldOnMember>, due: Moment, now: Moment) -> Option<Duration> {
+    fn begins(machine: &mut Machine<Arc<Hold>>, due: Moment, now: Moment) -> Option<Duration> {
         machine.begins_renewal(due, now, &rules(), &mut Effects::default())
     }
 
-    fn ends(machine: &mut Machine<HoldOnMember>, sent: Moment) {
+    fn ends(machine: &mut Machine<Arc<Hold>>, sent: Moment) {
         machine.renewed(sent, sent.plus(LEASE / 3), sent, &rules(), &mut Effects::default());
     }
 
@@ -1243,8 +1236,8 @@ mod tests {
         machine.reenters(owner, now).expect("it is held");
         let term = Term { renews: Renews::Usual, ends: Some(NOW.plus(LEASE * 100)), ..Term::default() };
         let until = now.plus(LEASE);
-        let hold = Arc::new(Hold::new([until], 1, term, Subject::default(), Held::default()));
-        assert!(machine.holds(owner, HoldOnMember { hold, member: 0 }, (until, now), &rules()));
+        let hold = Arc::new(Hold::new(until, term, Nobody::lock(), telemetry::Held::default()));
+        assert!(machine.holds(owner, hold, (until, now), &rules()));
         ends(&mut machine, now);
         machine.gives_back(&first, false, now);
         assert!(machine.due(now, &rules()).expect("a renewal") < until);
@@ -1254,7 +1247,7 @@ mod tests {
     fn the_background_is_asked_once_for_each_thing() {
         let asks = |machine: &mut Machine<_>| machine.asks_background(NOW, &mut Effects::default());
         let owner = OwnerKey::default();
-        let mut machine: Machine<HoldOnMember> = Machine::new(owner, here());
+        let mut machine: Machine<Arc<Hold>> = Machine::new(owner, here());
         machine.attaches(owner, here());
         machine.copies.attempts(1, 2);
         assert!(!asks(&mut machine), "nothing is owed");

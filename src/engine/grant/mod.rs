@@ -30,8 +30,8 @@
 //! - A lock stays held for its minimum hold time.
 //! - An end can be reached from every state.
 //!
-//! It does not cover places in a fair queue, several permits, leases of their own, switches to another master, locks of
-//! several members, and threads that swap commands between the machine and the connection. The simulated worlds and the
+//! It does not cover places in a fair queue, several permits, leases of their own, switches to another master,
+//! and threads that swap commands between the machine and the connection. The simulated worlds and the
 //! tests with shuttle do.
 
 mod attempt;
@@ -59,7 +59,6 @@ use machine::{Epoch, Joining};
 use part::{Began, OwnerKey};
 
 use super::hold::Hold;
-use super::hold::deadline::HoldOnMember;
 use super::hold::lease::{Rules, due_after};
 use super::lock_ref::LockRef;
 use super::scheduler::Slot;
@@ -70,8 +69,8 @@ use crate::engine::observer::Lasting;
 use crate::protocol::{Arg, HolderRef, PermitIds};
 use crate::telemetry::Renewing;
 
-type Machine = machine::Machine<HoldOnMember>;
-type Effects = super::hold::effects::Effects<HoldOnMember>;
+type Machine = machine::Machine<Arc<Hold>>;
+type Effects = super::hold::effects::Effects<Arc<Hold>>;
 
 /// What one owner id holds, or possibly holds, on one lock of one server.
 pub(crate) struct Grant {
@@ -222,14 +221,8 @@ impl Grant {
 
     /// Adds a hold that the server granted until `until`, for an acquire under way. From here on, the watchdog renews
     /// it. False: a shutdown gave the acquire up meanwhile.
-    fn add_hold(
-        self: &Arc<Self>,
-        owner: OwnerKey,
-        (hold, member): (&Arc<Hold>, usize),
-        until: Moment,
-        now: Moment,
-    ) -> bool {
-        let (hold, rules) = (HoldOnMember { hold: Arc::clone(hold), member }, self.rules());
+    fn add_hold(self: &Arc<Self>, owner: OwnerKey, hold: &Arc<Hold>, until: Moment, now: Moment) -> bool {
+        let (hold, rules) = (Arc::clone(hold), self.rules());
         let (is_added, epoch) =
             self.event(now, |machine, _| (machine.holds(owner, hold, (until, now), rules), machine.epoch));
         if is_added && epoch.switches != self.lock.engine.store.switch_count() {
@@ -253,8 +246,7 @@ impl Grant {
     /// Removes a hold that was given back: from here on, the lease is not renewed for it. The caller sends the release,
     /// and calls [`no_longer_attended`](Self::no_longer_attended) when it stops.
     pub(crate) fn give_back(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) {
-        let hold = HoldOnMember { hold: Arc::clone(hold), member: 0 };
-        self.event(now, |machine, _| machine.gives_back(&hold, true, now));
+        self.event(now, |machine, _| machine.gives_back(hold, true, now));
     }
 
     /// Records that a future attends to this grant, and so sends what is owed.
@@ -283,8 +275,7 @@ impl Grant {
 
     /// Leaves a hold to end with its lease.
     pub(crate) fn leak(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) {
-        let hold = HoldOnMember { hold: Arc::clone(hold), member: 0 };
-        self.event(now, |machine, _| machine.leaks(&hold, now));
+        self.event(now, |machine, _| machine.leaks(hold, now));
     }
 
     /// Lends the id of this grant to a read hold of the same owner. False: the owner has no hold here.
@@ -348,11 +339,6 @@ impl Grant {
     /// undo is repeated only because a late copy of an attempt can arrive.
     pub(crate) fn owes_release(&self, now: Moment) -> bool {
         self.ask(|machine| machine.owes_release(now))
-    }
-
-    /// Whether the server can have anything of this grant: a hold, or a place in a queue.
-    pub(crate) fn may_exist_on_server(&self) -> bool {
-        self.ask(|machine| machine.copies.at_most() > 0)
     }
 
     /// Whether a first acquire possibly ran without an answer, or a copy of it can still run.

@@ -29,7 +29,7 @@ impl<H: Deadline> Machine<H> {
             // A hold with a longer lease is not handed over: if this process died, other clients would wait for that
             // lease.
             && self.lease.longest <= rules.lease
-            && hold.left(now) >= rules.lease / 2
+            && hold.at().since(now) >= rules.lease / 2
             && hold.relies_on(now)
             && self.copies.is_certainly_one()
             && self.epoch == epoch;

@@ -13,7 +13,6 @@ use crate::base::Caller;
 use crate::base::clock::{self, Moment};
 use crate::base::sync::{lock, nothing_is_locked};
 use crate::engine::hold::Hold;
-use crate::engine::hold::deadline::HoldOnMember;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::wait::machine::STALLED;
 
@@ -47,12 +46,11 @@ impl Grant {
     /// The hold stays on the server all the time, so no other client can enter in between.
     pub(crate) fn hand_over(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) -> bool {
         let engine = &self.lock.engine;
-        let Some((queue, _)) = self.waiters().filter(|_| hold.has_one_member()) else { return false };
-        let (hold, epoch, rules) =
-            (HoldOnMember { hold: Arc::clone(hold), member: 0 }, self.epoch(), self.rules());
+        let Some((queue, _)) = self.waiters().filter(|_| !hold.is_of_member()) else { return false };
+        let (epoch, rules) = (self.epoch(), self.rules());
         let offer = |time, granted_at| {
             let machine = &mut lock(&self.state).machine;
-            let is_offered = machine.offers(&hold, (time, granted_at), now.plus(STALLED), epoch, now, rules);
+            let is_offered = machine.offers(hold, (time, granted_at), now.plus(STALLED), epoch, now, rules);
             is_offered.then(|| Offer(Arc::clone(self)))
         };
         let is_offered = engine.check_open().is_ok() && queue.offer(engine.config.sharing(), now, offer);
@@ -87,8 +85,7 @@ impl Grant {
         if !self.is_shared() || !self.ask(Machine::lingers) || self.lock.engine.is_closing() {
             return false;
         }
-        let hold = HoldOnMember { hold: Arc::clone(hold), member: 0 };
-        self.event(now, |machine, _| machine.leaves_to_linger(&hold, now))
+        self.event(now, |machine, _| machine.leaves_to_linger(hold, now))
     }
 
     /// Lets no more readers join the hold. A lingering hold now ends with the readers that have it.

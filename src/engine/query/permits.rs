@@ -98,7 +98,7 @@ pub(crate) async fn delete(handle: &Handle) -> Result<bool> {
 /// Returns the semaphore of a handle, if its client is open.
 fn opened(handle: &Handle) -> Result<&LockRef> {
     handle.check()?;
-    Ok(&handle.members[0].lock)
+    Ok(&handle.lock)
 }
 
 async fn asked(lock: &LockRef, call: &Call) -> Result<Reply> {
