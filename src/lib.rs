@@ -30,10 +30,16 @@ pub use diagnosis::info::{Holder, LockInfo, LockKind, LockList, RemainingLease};
 pub use diagnosis::waits::{ChainLink, LockWait, RecentWait, WaitChain, WaitOutcome};
 pub use locks::guard::{HoldWatch, LockGuard};
 pub use locks::{
-    BaseLock, Claims, FairLock, FencedLock, Member, MultiLock, PermitId, RLock, ReadLock, ReadWriteLock,
-    RedLock, Semaphore, WriteLock,
+    BaseLock, Claims, FairLock, FencedLock, Lock, Member, MultiLock, PermitId, RLock, ReadLock,
+    ReadWriteLock, RedLock, Semaphore, WriteLock,
 };
 pub use store::Source;
+
+/// The kinds of a [`Lock`].
+pub mod kind {
+    pub use crate::locks::{Multi, Red};
+    pub use crate::protocol::{Fair, Fenced, Read, Reentrant, Write};
+}
 
 /// The deadpool-redis that this crate uses, so that your `Pool` has the right type. Its module `redis` is redis-rs.
 #[cfg(feature = "deadpool-redis")]

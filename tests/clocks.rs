@@ -8,7 +8,7 @@ use crate::support::{
     MS, Proxy, SECOND, Scene, announces, are_wanted, calls_of, connect, eventually, lingering, patient,
     renewed, soon, waiter,
 };
-use lockkeeper::{BaseLock, LockClient};
+use lockkeeper::LockClient;
 use lockkeeper_testkit::lua;
 use tokio::time::sleep;
 

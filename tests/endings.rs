@@ -10,7 +10,7 @@ use crate::support::{
     Faults, MS, Proxy, SECOND, Scene, Server, at_least, at_most, connect, eventually, fixed, patient,
     poll_until, soon, throughout, timed, waiter,
 };
-use lockkeeper::{BaseLock, LockClient, LockConfig, LossCause, MultiLock, Source};
+use lockkeeper::{LockClient, LockConfig, LossCause, MultiLock, Source};
 use lockkeeper_memory::MemoryServer;
 use tokio::time::sleep;
 

@@ -9,7 +9,7 @@ use crate::support::late::{ORPHAN_LIMIT, calls, deliver, log_all_commands, stuck
 use crate::support::{
     LIMIT, MS, Proxy, SECOND, Scene, calls_of, connect, eventually, soon, throughout, timed,
 };
-use lockkeeper::{BaseLock, LockClient, LockConfig, RemainingLease};
+use lockkeeper::{LockClient, LockConfig, RemainingLease};
 use tokio::time::{Instant, sleep};
 
 /// A client behind a proxy that soon notices a silent connection, and a client without a proxy.

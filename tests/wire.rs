@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::support::{MS, SECOND, Scene, eventually, fixed, patient, soon};
-use lockkeeper::{BaseLock, LockClient};
+use lockkeeper::{BaseLock, Lock, LockClient};
 
 fn hash(scene: &Scene, key: &str) -> BTreeMap<String, String> {
     scene.server.run(&["HGETALL", key])
@@ -183,7 +183,7 @@ async fn acquire_and_release_are_one_round_trip_each() {
 /// Guarantee 14, for every lock type with one member.
 #[tokio::test]
 async fn each_lock_type_acquires_and_releases_in_one_command_each() {
-    async fn check(scene: &Scene, mut lock: impl BaseLock) {
+    async fn check(scene: &Scene, mut lock: Lock<'_, impl BaseLock>) {
         lock.lock().await.unwrap().unlock().await.unwrap();
         let before = scene.server.calls("evalsha");
         lock.lock().await.unwrap().unlock().await.unwrap();

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use crate::base::clock;
 use crate::engine::{Engine, OwnerGrants, OwnerNames};
-use crate::locks::{FairLock, FencedLock, RLock, ReadWriteLock};
+use crate::locks::{FairLock, FencedLock, Lock, RLock, ReadWriteLock};
+use crate::protocol;
 
 /// One flow of execution, as far as locks are concerned. It can acquire again, by name, what it already holds.
 ///
@@ -72,7 +73,7 @@ impl Owner {
     pub fn rlock(&mut self, name: impl AsRef<str>) -> RLock<'_> {
         let name = name.as_ref();
         let grants = self.grants(name);
-        RLock::new(&self.engine, name, grants)
+        Lock::single(&protocol::Reentrant, &self.engine, name, grants)
     }
 
     /// Lends a handle for the fair lock with this name. If this owner holds it, the handle re-enters. Asks no server.
@@ -85,7 +86,7 @@ impl Owner {
     pub fn fair_lock(&mut self, name: impl AsRef<str>) -> FairLock<'_> {
         let name = name.as_ref();
         let grants = self.grants(name);
-        FairLock::new(&self.engine, name, grants)
+        Lock::single(&protocol::Fair, &self.engine, name, grants)
     }
 
     /// Lends a handle for the fenced lock with this name. If this owner holds it, the handle re-enters. Asks no server.
@@ -98,7 +99,7 @@ impl Owner {
     pub fn fenced_lock(&mut self, name: impl AsRef<str>) -> FencedLock<'_> {
         let name = name.as_ref();
         let grants = self.grants(name);
-        FencedLock::new(&self.engine, name, grants)
+        Lock::single(&protocol::Fenced, &self.engine, name, grants)
     }
 
     /// Lends a handle for the read-write lock with this name. If this owner holds a side, the handle re-enters it. Asks no server.

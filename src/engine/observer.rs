@@ -139,7 +139,8 @@ mod tests {
     use crate::base::timer::{sleep, timeout};
     use crate::engine::{self, Engine};
     use crate::locks::guard::LockGuard;
-    use crate::locks::{MultiLock, RLock};
+    use crate::locks::{Lock, MultiLock, RLock};
+    use crate::protocol;
     use crate::store::Source;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -184,7 +185,7 @@ mod tests {
     }
 
     fn rlock(engine: &Arc<Engine>, name: &str) -> RLock<'static> {
-        RLock::new(engine, name, Arc::default())
+        Lock::single(&protocol::Reentrant, engine, name, Arc::default())
     }
 
     /// A guard whose hold was renewed.

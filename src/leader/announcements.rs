@@ -19,7 +19,7 @@ use crate::protocol::{
     announcement_write, parse_announced, parse_announcing,
 };
 use crate::store::identity;
-use crate::{BaseLock, FencedLock, FencingToken, LockGuard};
+use crate::{FencedLock, FencingToken, LockGuard};
 
 /// A holder, and what it announces.
 type Announcing = (Holder, Option<Vec<u8>>);
@@ -68,7 +68,7 @@ impl Announcements {
 
 /// Checks the rights of a leader: those to its lock, and to what it announces.
 pub(super) fn check_rights(lock: &FencedLock<'_>) -> impl Future<Output = Result<()>> + Send {
-    check_leader(&lock.handle().each[0])
+    check_leader(&lock.0.each[0])
 }
 
 /// Refuses an announcement that is too long.

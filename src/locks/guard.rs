@@ -7,12 +7,16 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use smallvec::SmallVec;
+use futures_util::future::{FutureExt, select_all};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use smallvec::{SmallVec, smallvec};
+use tracing::Span;
 
+use super::several::Whole;
+use super::votes::of_quorum;
 use crate::base::error::{Error, Lost, Result};
 use crate::base::token::FencingToken;
-use crate::engine::{Grant, HoldTimes};
-use crate::locks::held::{Held, of_quorum};
+use crate::engine::{Grant, HeldLock, HoldTimes};
 use crate::locks::semaphore::PermitId;
 use crate::protocol::PermitIds;
 
@@ -60,17 +64,64 @@ use crate::protocol::PermitIds;
 #[must_use = "if unused, the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct LockGuard<T = ()> {
-    held: Held,
+    /// In the order of the locks. Each of several holds is watched, counted and reported by itself.
+    holds: SmallVec<[HeldLock; 1]>,
+    /// `None`: there is only one.
+    whole: Option<Arc<Whole>>,
     extra: T,
 }
 
-impl LockGuard {
-    pub(crate) const fn plain(held: Held) -> Self {
-        Self { held, extra: () }
+/// What a guard has beside its holds.
+#[allow(unnameable_types, unreachable_pub, reason = "the sealed part of a public trait")]
+pub trait Extra: Send + Sync + 'static {
+    #[doc(hidden)]
+    fn of(held: &HeldLock) -> Self;
+}
+
+impl Extra for () {
+    fn of(_: &HeldLock) {}
+}
+
+impl Extra for FencingToken {
+    fn of(held: &HeldLock) -> Self {
+        // An attempt that is granted without a token fails, so every held fenced lock has a token.
+        held.token().expect("BUG: an acquire of a fenced lock ended without a token").into()
+    }
+}
+
+impl Extra for PermitId {
+    fn of(held: &HeldLock) -> Self {
+        Self::first(held.permits().expect("BUG: an acquire of a semaphore ended without permits"))
+    }
+}
+
+impl<T: Extra> LockGuard<T> {
+    pub(crate) fn one(held: HeldLock) -> Self {
+        Self { extra: T::of(&held), holds: smallvec![held], whole: None }
+    }
+
+    pub(super) fn several(holds: SmallVec<[HeldLock; 1]>, whole: Arc<Whole>) -> Self {
+        Self { extra: T::of(&holds[0]), holds, whole: Some(whole) }
     }
 }
 
 impl<T> LockGuard<T> {
+    /// How many of the holds the guard needs.
+    fn needed(&self) -> usize {
+        self.whole.as_ref().map_or(1, |whole| whole.needed)
+    }
+
+    /// Puts later events about the holds into this span.
+    pub(super) fn begins(&self, span: &Span) {
+        self.holds.iter().for_each(|held| held.begins(span.clone()));
+    }
+
+    /// Returns the error of a lost guard, with the cause of the first lost hold.
+    fn loss(&self) -> Lost {
+        let lost = self.holds.iter().find(|held| held.is_lost()).unwrap_or(&self.holds[0]).loss();
+        self.whole.as_ref().map_or_else(|| lost.clone(), |whole| whole.loss(&lost))
+    }
+
     /// Returns the name of the lock, as it was given. Asks no server.
     ///
     /// ```no_run
@@ -79,7 +130,7 @@ impl<T> LockGuard<T> {
     /// # }
     /// ```
     pub fn name(&self) -> &str {
-        self.held.name()
+        self.whole.as_ref().map_or_else(|| self.holds[0].name(), |whole| &whole.id.name)
     }
 
     /// Returns the owner of this hold, as the server knows it and as [`inspect`](crate::LockClient::inspect) shows it. Asks no
@@ -96,7 +147,7 @@ impl<T> LockGuard<T> {
     /// # Ok(()) }
     /// ```
     pub fn owner_id(&self) -> String {
-        self.held.owner_id()
+        self.holds.iter().map(HeldLock::owner_id).collect::<Vec<_>>().join(", ")
     }
 
     /// Releases the hold. After the last hold of its owner, the lock is free and a waiter is woken, or another owner of this client holds it.
@@ -126,7 +177,15 @@ impl<T> LockGuard<T> {
     /// # Ok(()) }
     /// ```
     pub fn unlock(self) -> impl Future<Output = Result<()>> + Send {
-        self.held.unlock()
+        let Self { mut holds, whole, .. } = self;
+        match whole {
+            None => holds.remove(0).unlock().left_future(),
+            // Boxed: its size would burden the guards of one lock.
+            Some(whole) => {
+                let releases = async move { whole.ask(holds.into_iter().map(HeldLock::unlock)).await };
+                releases.boxed().right_future()
+            }
+        }
     }
 
     /// Returns a view of this hold for tasks and threads that the section starts. The view does not keep the lock. Asks no server.
@@ -142,7 +201,7 @@ impl<T> LockGuard<T> {
     /// # }
     /// ```
     pub fn watch(&self) -> HoldWatch {
-        HoldWatch { times: self.held.times(), needed: self.held.needed() }
+        HoldWatch { times: self.holds.iter().map(HeldLock::times).collect(), needed: self.needed() }
     }
 
     /// Waits until the hold has ended, and returns how: `Ok` if the guard was released, dropped or [leaked](Self::leak), and [`Lost`] if
@@ -181,7 +240,20 @@ impl<T> LockGuard<T> {
     /// # }
     /// ```
     pub fn ended(&self) -> impl Future<Output = Result<(), Lost>> + Send + 'static {
-        self.held.ended()
+        let Some(whole) = self.whole.clone() else { return self.holds[0].ended().left_future() };
+        let mut ends: FuturesUnordered<_> = self.holds.iter().map(HeldLock::ended).collect();
+        let ended = async move {
+            let mut first = None;
+            // All are released together, so the first release is the end.
+            while let Some(Err(lost)) = ends.next().await {
+                let first = first.get_or_insert(lost);
+                if ends.len() < whole.needed {
+                    return Err(whole.loss(first));
+                }
+            }
+            Ok(())
+        };
+        ended.right_future()
     }
 
     /// Waits until another owner waits for the lock, so that long work can end early. The owner can be in another process, also one of
@@ -211,7 +283,15 @@ impl<T> LockGuard<T> {
     /// # }
     /// ```
     pub fn wanted(&self) -> impl Future<Output = ()> + Send + 'static {
-        self.held.wanted()
+        let wanted = select_all(self.holds.iter().map(|held| Box::pin(held.wanted())));
+        let ended = self.ended();
+        async move {
+            tokio::select! {
+                biased;
+                _ = ended => {}
+                _ = wanted => {}
+            }
+        }
     }
 
     /// Returns whether the hold is lost, by this host's clock. Asks no server.
@@ -222,7 +302,7 @@ impl<T> LockGuard<T> {
     /// # }
     /// ```
     pub fn is_lost(&self) -> bool {
-        self.held.is_lost()
+        self.holds.iter().filter(|held| !held.is_lost()).count() < self.needed()
     }
 
     /// Returns how long the hold can be relied on if nothing renews it. Zero: the hold is lost. Asks no server.
@@ -233,7 +313,7 @@ impl<T> LockGuard<T> {
     /// # }
     /// ```
     pub fn remaining(&self) -> Duration {
-        self.held.remaining()
+        of_quorum(self.holds.iter().map(HeldLock::remaining), self.needed())
     }
 
     /// Runs `work`, and drops it when the lock is lost. **Releases nothing**: the guard still holds the lock afterwards. Asks no server.
@@ -267,15 +347,14 @@ impl<T> LockGuard<T> {
     /// # Ok(()) }
     /// ```
     pub fn run<W: Future>(&self, work: W) -> impl Future<Output = Result<W::Output, Lost>> {
-        let held = &self.held;
         async move {
-            let mut ended = pin!(held.ended());
+            let mut ended = pin!(self.ended());
             let mut work = pin!(work);
             poll_fn(|context| {
                 // The check reads the clock and does not rely on the timer alone: after a pause of this process, the
                 // timer and `work` can be ready together.
-                if held.is_lost() || ended.as_mut().poll(context).is_ready() {
-                    return Poll::Ready(Err(held.loss()));
+                if self.is_lost() || ended.as_mut().poll(context).is_ready() {
+                    return Poll::Ready(Err(self.loss()));
                 }
                 work.as_mut().poll(context).map(Ok)
             })
@@ -345,7 +424,14 @@ impl<T> LockGuard<T> {
     /// # Ok(()) }
     /// ```
     pub fn extend(&self, lease: Duration) -> impl Future<Output = Result<()>> + Send {
-        self.held.extend(lease)
+        let holds = &self.holds;
+        match &self.whole {
+            None => holds[0].extend(lease).left_future(),
+            Some(whole) => {
+                let extended = async move { whole.ask(holds.iter().map(|held| held.extend(lease))).await };
+                extended.boxed().right_future()
+            }
+        }
     }
 
     /// Returns how many holds the owner of this guard has on the lock, as far as this client knows. Asks no server.
@@ -357,7 +443,7 @@ impl<T> LockGuard<T> {
     /// # Ok(()) }
     /// ```
     pub fn hold_count(&self) -> u32 {
-        self.held.holds()
+        of_quorum(self.holds.iter().map(HeldLock::holds), self.needed())
     }
 
     /// Leaves the lock held until its lease ends by itself: nothing renews or releases it any more. Asks no server.
@@ -377,7 +463,7 @@ impl<T> LockGuard<T> {
     /// # Ok(()) }
     /// ```
     pub fn leak(self) {
-        self.held.leak();
+        self.holds.into_iter().for_each(HeldLock::leak);
     }
 
     /// Returns the guard without its token or ids, for code that keeps guards of several types together. Asks no server.
@@ -389,22 +475,16 @@ impl<T> LockGuard<T> {
     /// # Ok(()) }
     /// ```
     pub fn into_plain(self) -> LockGuard {
-        LockGuard::plain(self.held)
+        LockGuard { holds: self.holds, whole: self.whole, extra: () }
     }
 
     /// What the server has of the hold, if the guard is not being released.
     pub(crate) fn grant(&self) -> Option<&Arc<Grant>> {
-        Some(self.held.first().grant())
+        Some(self.holds[0].grant())
     }
 }
 
 impl LockGuard<FencingToken> {
-    pub(crate) fn fenced(held: Held) -> Self {
-        // An attempt that is granted without a token fails, so every held fenced lock has a token.
-        let token = held.first().token().expect("BUG: an acquire of a fenced lock ended without a token");
-        Self { extra: token.into(), held }
-    }
-
     /// Returns the number of this holder. It is greater than the numbers of all earlier holders; for a claim, of all earlier claims of its
     /// group. [`FencedLock`](crate::FencedLock) says when a server that loses data breaks that. Asks no server.
     ///
@@ -428,11 +508,6 @@ impl LockGuard<FencingToken> {
 }
 
 impl LockGuard<PermitId> {
-    pub(crate) fn permits(held: Held) -> Self {
-        let ids = held.first().permits().expect("BUG: an acquire of a semaphore ended without permits");
-        Self { extra: PermitId::first(ids), held }
-    }
-
     /// Returns how many permits these are. Asks no server.
     ///
     /// ```no_run
@@ -472,7 +547,7 @@ impl LockGuard<PermitId> {
     }
 
     fn permit_ids(&self) -> PermitIds {
-        self.held.first().permits().expect("BUG: an acquire of a semaphore ended without permits")
+        self.holds[0].permits().expect("BUG: an acquire of a semaphore ended without permits")
     }
 }
 

@@ -1,11 +1,10 @@
-//! The types of locks: API and documentation. [`base`] has the methods that all share, and what they run on. [`lock`] gives them to each type.
+//! The types of locks: API and documentation. [`lock`] has the methods of all kinds, [`several`] what a handle contains, and [`base`] what the kinds run on.
 
 pub(crate) mod base;
 mod claims;
 mod fair;
 mod fenced;
 pub(crate) mod guard;
-mod held;
 mod lock;
 mod multi;
 mod read_write;
@@ -20,8 +19,9 @@ pub use base::BaseLock;
 pub use claims::Claims;
 pub use fair::FairLock;
 pub use fenced::FencedLock;
-pub use multi::{Member, MultiLock};
+pub use lock::Lock;
+pub use multi::{Member, Multi, MultiLock};
 pub use read_write::{ReadLock, ReadWriteLock, WriteLock};
-pub use red::RedLock;
+pub use red::{Red, RedLock};
 pub use rlock::RLock;
 pub use semaphore::{PermitId, Semaphore};

@@ -1,10 +1,10 @@
 //! Several locks as one: all of them.
 
-use super::lock::methods;
+use super::base::BaseLock;
+use super::lock::Lock;
+use super::several::Locks;
 use crate::base::error::ConfigError;
-use crate::locks::guard::LockGuard;
-use crate::locks::several::Locks;
-use crate::protocol::LockType;
+use crate::protocol::{LockType, Protocol};
 
 /// A handle that becomes part of a [`MultiLock`] or a [`RedLock`](crate::RedLock). A handle of every type converts into it.
 ///
@@ -24,14 +24,16 @@ pub struct Member(pub(super) Locks);
 /// orders do not block each other. A fair lock among the members has an order only for the calls that wait for it: a call that waited
 /// for another member acquires the fair lock only if nobody waits for it.
 ///
-/// The lock is held while all members are held. [`is_locked`](Self::is_locked) returns whether every member is held by somebody.
-/// [`remaining_lease`](Self::remaining_lease) is the shortest lease of the members, and [`hold_count`](Self::hold_count) the
-/// least of their counts. [`force_unlock`](Self::force_unlock) releases all members. [`name`](Self::name) returns all their
+/// The lock is held while all members are held. [`is_locked`](Lock::is_locked) returns whether every member is held by somebody.
+/// [`remaining_lease`](Lock::remaining_lease) is the shortest lease of the members, and [`hold_count`](Lock::hold_count) the
+/// least of their counts. [`force_unlock`](Lock::force_unlock) releases all members. [`name`](Lock::name) returns all their
 /// names.
 ///
-/// - The time of [`try_lock_for`](Self::try_lock_for) is one limit for all members together.
-/// - An error of one member, such as a server that does not answer, names that member. `NotHeld`, `Lost` and the event of a loss name
-///   all. A `WARN` about a long wait, and [`recent_waits`](crate::LockClient::recent_waits), name the member for which the call waits.
+/// - Each member is watched and reported by itself: a `tracing` event of a loss names the member, and in
+///   [metrics](crate::guide::operate) each member is a hold. When one is lost, the others stay held until the guard ends.
+/// - The time of [`try_lock_for`](Lock::try_lock_for) is one limit for all members together.
+/// - An error of one member, such as a server that does not answer, names that member. `NotHeld` and `Lost` name all, with the cause of the first
+///   member that was lost. A `WARN` about a long wait, and [`recent_waits`](crate::LockClient::recent_waits), name the member for which the call waits.
 /// - The client of the first member decides how long a call continues through faults: give all clients the same settings.
 /// - When the client of one member is shut down, no call acquires the lock any more.
 /// - Waiters in one process are granted the lock in no particular order.
@@ -47,15 +49,14 @@ pub struct Member(pub(super) Locks);
 /// guard.unlock().await?;
 /// # Ok(()) }
 /// ```
-#[must_use = "a handle does nothing until it locks"]
-pub struct MultiLock {
-    handle: Locks,
-}
+pub type MultiLock = Lock<'static, Multi>;
 
-methods!(MultiLock, MultiLock, LockGuard, (), LockGuard::plain);
+/// The kind of a [`MultiLock`].
+#[derive(Debug)]
+pub enum Multi {}
 
-impl MultiLock {
-    /// Combines these handles, including their current holds. Their [options](Self::with) apply to the whole lock, the group only
+impl Lock<'static, Multi> {
+    /// Combines these handles, including their current holds. Their [options](Lock::with) apply to the whole lock, the group only
     /// if all have the same. Asks no server.
     ///
     /// # Errors
@@ -70,13 +71,20 @@ impl MultiLock {
     /// # Ok(()) }
     /// ```
     pub fn new<M: Into<Member>>(members: impl IntoIterator<Item = M>) -> Result<Self, ConfigError> {
-        Ok(Self { handle: join(members, LockType::Multi)? })
+        join(members, LockType::Multi)
     }
 }
 
-pub(super) fn join<M: Into<Member>>(
+#[allow(private_bounds, reason = "a kind of single locks has a protocol")]
+impl<K: BaseLock + Protocol> From<Lock<'static, K>> for Member {
+    fn from(lock: Lock<'static, K>) -> Self {
+        Self(lock.0)
+    }
+}
+
+pub(super) fn join<M: Into<Member>, K>(
     members: impl IntoIterator<Item = M>,
     lock_type: LockType,
-) -> Result<Locks, ConfigError> {
-    Locks::join(members.into_iter().map(|member| member.into().0), lock_type)
+) -> Result<Lock<'static, K>, ConfigError> {
+    Locks::join(members.into_iter().map(|member| member.into().0), lock_type).map(Lock::of)
 }

@@ -6,7 +6,6 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::base;
 use super::guard::LockGuard;
 use crate::base::error::{ConfigError, Error, MOST_PERMITS, Result};
 use crate::base::options::LockOptions;
@@ -132,7 +131,7 @@ impl Semaphore {
     ) -> impl Future<Output = Result<LockGuard<PermitId>>> + Send + use<> {
         let caller = Location::caller();
         let handle = self.for_permits(permits);
-        async move { base::lock(&mut handle?, LockGuard::permits, WaitLimit::Forever, caller).await }
+        async move { handle?.lock(WaitLimit::Forever, caller).await }
     }
 
     /// Acquires a permit if one is available now. `None`: all are in use. Asks the server.
@@ -246,7 +245,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// [`work_was_unprotected`](crate::Error::work_was_unprotected) tells two cases apart, as for [`BaseLock::run`](crate::BaseLock::run).
+    /// [`work_was_unprotected`](crate::Error::work_was_unprotected) tells two cases apart, as for [`Lock::run`](crate::Lock::run).
     ///
     /// # Cancel safety
     ///
@@ -261,7 +260,7 @@ impl Semaphore {
     #[track_caller]
     pub fn run<W: Future>(&self, work: W) -> impl Future<Output = Result<W::Output>> + use<W> {
         let (handle, caller) = (self.for_permits(1), Location::caller());
-        async move { base::run(&mut handle?, caller, work).await }
+        async move { handle?.run(caller, work).await }
     }
 
     /// Returns how many permits are available, with those whose leases have ended. Asks the server.
@@ -405,7 +404,7 @@ impl Semaphore {
         caller: &'static Location<'static>,
     ) -> impl Future<Output = Result<Option<LockGuard<PermitId>>>> + Send + use<> {
         let handle = self.for_permits(permits);
-        async move { base::try_lock(&mut handle?, LockGuard::permits, limit, caller).await }
+        async move { handle?.try_lock(limit, caller).await }
     }
 
     /// The handle of one call. Zero permits are refused, and more than [`MOST_PERMITS`].

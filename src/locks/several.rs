@@ -5,22 +5,22 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::{FutureExt, join_all, ready};
 use smallvec::{SmallVec, smallvec};
 
 use super::base::wake_ups;
-use super::held::{Held, of_quorum};
+use super::guard::{Extra, LockGuard};
+use super::span::AcquireSpan;
 use super::votes::vote;
-use crate::base::error::{ConfigError, Error, LockId, Result};
+use crate::base::error::{ConfigError, Error, LockId, Lost, Result};
 use crate::base::jitter::{self, Backoff};
 use crate::base::options::LockOptions;
 use crate::base::timer::{Instant, sleep, timeout};
 use crate::base::{Caller, clock};
-use crate::diagnosis::check_rights;
-use crate::diagnosis::info::RemainingLease;
 use crate::engine::{self, Handle, HeldLock, WaitLimit, end_of};
-use crate::protocol::{Listing, LockType};
+use crate::protocol::LockType;
 use crate::store::Identity;
+use crate::telemetry::inside;
 
 /// Back-off after a round that acquired some locks, but too few.
 const SPLITS: Backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
@@ -29,8 +29,7 @@ const SPLITS: Backoff = Backoff::new(Duration::from_millis(2), Duration::from_mi
 const RELEASE_WAIT: Duration = Duration::from_millis(50);
 
 /// The content of every lock handle.
-#[allow(unnameable_types, unreachable_pub, reason = "the sealed part of a public trait returns it")]
-pub struct Locks {
+pub(crate) struct Locks {
     /// In an order that is the same for all clients.
     pub(crate) each: SmallVec<[Handle; 1]>,
     /// `None`: there is only one.
@@ -111,7 +110,7 @@ impl Locks {
     }
 
     /// How many of the locks must be held.
-    fn needed(&self) -> usize {
+    pub(super) fn needed(&self) -> usize {
         self.whole.as_ref().map_or(1, |whole| whole.needed)
     }
 
@@ -122,63 +121,104 @@ impl Locks {
         }
     }
 
-    pub(crate) async fn acquire(&mut self, limit: WaitLimit, caller: Caller) -> Result<Option<Held>> {
-        let Some(whole) = self.whole.clone() else {
-            let one = &mut self.each[0];
-            return match engine::acquire(one, limit, caller, wake_ups).await {
-                Ok(held) => Ok(held.map(Held::one)),
-                // Boxed: this is rare, and its size would burden every call.
-                Err(error) => Err(Box::pin(engine::with_type(&one.lock, error)).await),
-            };
+    /// Acquires the lock. The limit is no time.
+    pub(crate) fn lock<T: Extra>(
+        &mut self,
+        limit: WaitLimit,
+        caller: Caller,
+    ) -> impl Future<Output = Result<LockGuard<T>>> + Send {
+        let granted = |guard: Option<_>| {
+            guard.expect("BUG: an acquire without a time limit ends with a guard or an error")
         };
-        // Boxed: its size would burden the calls for one lock.
-        let holds = Box::pin(acquire(&mut self.each, whole.needed, limit, caller)).await?;
-        Ok(holds.map(|holds| Held { holds, whole: Some(whole) }))
+        self.acquire(limit, caller, granted)
     }
 
-    pub(crate) fn hold_count(&self) -> u32 {
-        of_quorum(self.each.iter().map(Handle::hold_count), self.needed())
+    /// Acquires the lock. `None`: another owner holds it.
+    pub(crate) fn try_lock<T: Extra>(
+        &mut self,
+        limit: WaitLimit,
+        caller: Caller,
+    ) -> impl Future<Output = Result<Option<LockGuard<T>>>> + Send {
+        self.acquire(limit, caller, |guard| guard)
     }
 
-    pub(crate) async fn check_rights(&self) -> Result<()> {
-        for one in &self.each {
-            check_rights(one).await?;
+    /// Acquires the lock, runs work while the lock is held, and releases it.
+    pub(crate) fn run<W: Future>(
+        &mut self,
+        caller: Caller,
+        work: W,
+    ) -> impl Future<Output = Result<W::Output>> {
+        let acquired = self.lock::<()>(WaitLimit::Forever, caller);
+        async move { acquired.await?.finish(work).await }
+    }
+
+    /// As [`run`](Self::run). `None`: another owner holds the lock, and the work did not run.
+    pub(crate) fn try_run<W: Future>(
+        &mut self,
+        limit: WaitLimit,
+        caller: Caller,
+        work: W,
+    ) -> impl Future<Output = Result<Option<W::Output>>> {
+        let acquired = self.try_lock::<()>(limit, caller);
+        async move {
+            match acquired.await? {
+                Some(guard) => guard.finish(work).await.map(Some),
+                None => Ok(None),
+            }
         }
-        Ok(())
     }
 
-    pub(crate) async fn is_locked(&self) -> Result<bool> {
-        let asked = self.each.iter().map(engine::is_locked);
-        let (verdict, answers) = vote(asked, self.needed(), |answer| answer.as_ref().ok().copied()).await;
-        let fault = answers.into_iter().find_map(Result::err).filter(|_| verdict.is_none());
-        fault.map_or(Ok(verdict == Some(true)), Err)
+    async fn acquire<T: Extra, G>(
+        &mut self,
+        limit: WaitLimit,
+        caller: Caller,
+        end: impl FnOnce(Option<LockGuard<T>>) -> G + Send,
+    ) -> Result<G> {
+        let acquiring = AcquireSpan::begin((self.name(), self.lock_type(), &self.each[0].metrics), limit);
+        let acquired = async {
+            let Some(whole) = self.whole.clone() else {
+                let one = &mut self.each[0];
+                return match engine::acquire(one, limit, caller, wake_ups).await {
+                    Ok(held) => Ok(held.map(LockGuard::one)),
+                    // Boxed: this is rare, and its size would burden every call.
+                    Err(error) => Err(Box::pin(engine::with_type(&one.lock, error)).await),
+                };
+            };
+            // Boxed: its size would burden the calls for one lock.
+            let holds = Box::pin(acquire(&mut self.each, whole.needed, limit, caller)).await?;
+            Ok(holds.map(|holds| LockGuard::several(holds, whole)))
+        };
+        let guard = inside(acquiring.span(), pin!(acquired)).await;
+        acquiring.ends(&guard);
+        guard.map(end)
+    }
+}
+
+impl Whole {
+    pub(super) fn loss(&self, lost: &Lost) -> Lost {
+        Lost { lock: self.id.clone(), cause: lost.cause }
     }
 
-    /// Returns how long the lock stays held if nobody renews or releases it. For several locks: how long as many of those
-    /// that answered stay held as are needed. `None`: the lock is free.
-    pub(crate) async fn remaining_lease(&self) -> Result<Option<RemainingLease>> {
-        let listings = self.holders().await?;
-        let lease = of_quorum(listings.iter().map(|(_, listing)| listing.lease()), self.needed());
-        Ok(lease.map(RemainingLease::from_server))
-    }
-
-    /// Releases the lock, whoever holds it. False: the lock was free.
-    pub(crate) async fn force_unlock(&self) -> Result<bool> {
-        let listings = self.holders().await?;
-        let forcing = listings.iter().map(|(one, listing)| async move {
-            engine::force_all(&one.lock, listing).await.map_err(|fault| one.lock.error(fault))
-        });
-        try_join_all(forcing).await?;
-        Ok(listings.iter().any(|(_, listing)| listing.lease().is_some()))
-    }
-
-    /// Lists the holders of as many locks as are needed, at least.
-    async fn holders(&self) -> Result<Vec<(&Handle, Listing)>> {
-        let asked = self.each.iter().map(async |one| Ok((one, engine::holders(one).await?)));
-        let (verdict, mut answers) =
-            vote(asked, self.needed(), |answer: &Result<_>| answer.is_ok().then_some(true)).await;
-        answers.retain(|answer| verdict.is_none() || answer.is_ok());
-        answers.into_iter().collect()
+    /// Asks about each hold, and fails unless enough of them were held until then.
+    pub(super) async fn ask(
+        &self,
+        asked: impl Iterator<Item = impl Future<Output = Result<()>>>,
+    ) -> Result<()> {
+        let is_held = |answer: &Result<()>| match answer {
+            Err(Error::NotHeld(_) | Error::Lost(_)) => Some(false),
+            answer => answer.is_ok().then_some(true),
+        };
+        let (verdict, answers) = vote(asked, self.needed, is_held).await;
+        if verdict == Some(true) {
+            return Ok(());
+        }
+        // If too few were held, the loss is the error. Otherwise a fault is.
+        let mut decisive = answers.into_iter().filter(|answer| is_held(answer) == verdict);
+        match decisive.find_map(Result::err) {
+            Some(Error::NotHeld(lost)) => Err(Error::NotHeld(self.loss(&lost))),
+            Some(Error::Lost(lost)) => Err(Error::Lost(self.loss(&lost))),
+            error => error.map_or(Ok(()), Err),
+        }
     }
 }
 
@@ -204,7 +244,7 @@ async fn acquire(
         let mut others: Vec<_> = each.iter_mut().enumerate().collect();
         let mut has_failed = false;
         let round = match awaited {
-            None => ask(&mut others, needed, caller).await,
+            None => ask(&mut others, needed, caller, None).await,
             Some(index) => {
                 let (_, one) = others.remove(index);
                 let limit =
@@ -214,20 +254,17 @@ async fn acquire(
                     tokio::select! {
                         biased;
                         granted = &mut waiting => {
-                            has_failed = granted.is_err();
-                            match granted {
-                                Ok(None) => return Ok(None),
-                                Err(error) if spare == 0 => return Err(error),
-                                _ => {}
+                            match &granted {
+                                Ok(Some(_)) => {}
+                                Err(_) if spare > 0 => has_failed = true,
+                                _ => return granted.map(|_| None),
                             }
-                            let mut round = ask(&mut others, needed - usize::from(!has_failed), caller).await;
-                            round.add(index, granted);
-                            break round;
+                            break ask(&mut others, needed, caller, Some((index, granted))).await;
                         }
                         // No message tells that the others can be enough without this one.
                         round = async {
                             sleep(jitter::around(safety_poll)).await;
-                            ask(&mut others, needed, caller).await
+                            ask(&mut others, needed, caller, None).await
                         }, if spare > 0 => {
                             if round.holds.len() >= needed || round.faults.len() > spare {
                                 break round;
@@ -266,7 +303,10 @@ async fn acquire(
     }
 }
 
-/// What the servers answered that were asked at once. Each answer has the index of its lock.
+/// What a lock answered, with its index.
+type Answer = (usize, Result<Option<HeldLock>>);
+
+/// What the servers answered that were asked at once. The numbers are the indices of the locks.
 #[derive(Default)]
 struct Round {
     holds: Vec<(usize, HeldLock)>,
@@ -276,29 +316,30 @@ struct Round {
     faults: Vec<(usize, Error)>,
 }
 
-impl Round {
-    fn add(&mut self, index: usize, answer: Result<Option<HeldLock>>) {
-        match answer {
-            Ok(Some(held)) => self.holds.push((index, held)),
-            Ok(None) => self.refused = Some(self.refused.map_or(index, |first| first.min(index))),
-            Err(error) => self.faults.push((index, error)),
-        }
-    }
-}
-
-/// Tries these locks at once, until so many are granted, or cannot be any more.
-async fn ask(locks: &mut [(usize, &mut Handle)], needed: usize, caller: Caller) -> Round {
+/// Tries these locks at once, until so many are granted, or cannot be any more. `known`: the answer of one more.
+async fn ask(
+    locks: &mut [(usize, &mut Handle)],
+    needed: usize,
+    caller: Caller,
+    known: Option<Answer>,
+) -> Round {
     let asked = locks.iter_mut().map(async |(index, handle)| {
         (*index, engine::acquire(handle, WaitLimit::Once, caller, wake_ups).await)
     });
-    let is_granted = |(_, answer): &(usize, Result<Option<HeldLock>>)| match answer {
+    let asked = asked.map(FutureExt::left_future).chain(known.map(|known| ready(known).right_future()));
+    let is_granted = |(_, answer): &Answer| match answer {
+        Ok(held) => Some(held.is_some()),
         // A fault that can pass decides nothing: the others can still be enough.
-        Err(error) if error.is_transient() => None,
-        answer => Some(matches!(answer, Ok(Some(_)))),
+        Err(error) => (!error.is_transient()).then_some(false),
     };
     let mut round = Round::default();
-    let (_, answers) = vote(asked, needed, is_granted).await;
-    answers.into_iter().for_each(|(index, answer)| round.add(index, answer));
+    for (index, answer) in vote(asked, needed, is_granted).await.1 {
+        match answer {
+            Ok(Some(held)) => round.holds.push((index, held)),
+            Ok(None) => round.refused = Some(round.refused.map_or(index, |first| first.min(index))),
+            Err(error) => round.faults.push((index, error)),
+        }
+    }
     round
 }
 

@@ -7,7 +7,7 @@ use tracing::field::Empty;
 
 use crate::base::error::Result;
 use crate::engine::WaitLimit;
-use crate::locks::held::Held;
+use crate::locks::guard::LockGuard;
 use crate::protocol::LockType;
 use crate::telemetry::{Acquired, OfLock};
 
@@ -37,7 +37,7 @@ impl AcquireSpan {
     }
 
     /// It ended, and the caller is not in its span any more. So the span of the hold has the same parent.
-    pub(crate) fn ends(mut self, held: &Result<Option<Held>>) {
+    pub(crate) fn ends<T>(mut self, held: &Result<Option<LockGuard<T>>>) {
         self.outcome = match (held, self.limit) {
             (Ok(Some(_)), _) => Acquired::Granted,
             (Ok(None), WaitLimit::None) => Acquired::Busy,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use smallvec::SmallVec;
 
 use crate::base::timer::{Instant, elapsed};
 
@@ -42,6 +43,13 @@ pub(crate) async fn vote<F: Future>(
     }
 }
 
+/// Returns the value that at least `needed` of these reach.
+pub(crate) fn of_quorum<T: Ord>(values: impl Iterator<Item = T>, needed: usize) -> T {
+    let mut values: SmallVec<[T; 4]> = values.collect();
+    values.sort_unstable_by(|a, b| b.cmp(a));
+    values.swap_remove(needed - 1)
+}
+
 #[cfg(test)]
 mod tests {
     use std::future::{pending, ready};
@@ -50,6 +58,13 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
+
+    #[test]
+    fn a_quorum_reaches_the_value_of_its_least() {
+        for (needed, value) in [(1, 9), (2, 7), (3, 5)] {
+            assert_eq!(of_quorum([5, 9, 7].into_iter(), needed), value);
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_quorum_decides_and_so_does_a_quorum_that_is_out_of_reach() {

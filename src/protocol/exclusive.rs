@@ -6,9 +6,9 @@ use super::script::Call;
 use super::scripts;
 use super::traits::{HolderRef, IfHeld, LockType, Protocol, Traits, millis};
 
-/// The protocol of [`RLock`](crate::RLock).
+/// The kind of a [`RLock`](crate::RLock), and its protocol.
 #[derive(Debug)]
-pub(crate) struct Reentrant;
+pub struct Reentrant;
 
 impl Protocol for Reentrant {
     fn traits(&self) -> Traits {

@@ -10,9 +10,9 @@ use super::scripts;
 use super::traits::{HolderRef, IfHeld, LockType, Protocol, Queue, Traits, millis};
 use crate::base::config::{JAVA_FAIR_WAIT, LockConfig};
 
-/// The protocol of [`FairLock`](crate::FairLock).
+/// The kind of a [`FairLock`](crate::FairLock), and its protocol.
 #[derive(Debug)]
-pub(crate) struct Fair;
+pub struct Fair;
 
 /// The queue, the scores, the records and the tickets.
 fn queue_keys(keys: &LockKeys) -> &[Arc<str>; 4] {

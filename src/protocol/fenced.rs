@@ -9,9 +9,9 @@ use super::script::Call;
 use super::scripts;
 use super::traits::{HolderRef, IfHeld, LockType, Protocol, Traits, millis};
 
-/// The protocol of [`FencedLock`](crate::FencedLock).
+/// The kind of a [`FencedLock`](crate::FencedLock), and its protocol.
 #[derive(Debug)]
-pub(crate) struct Fenced;
+pub struct Fenced;
 
 fn counter(keys: &LockKeys) -> &Arc<str> {
     &keys.more[0]

@@ -40,13 +40,13 @@ pub(crate) use announcement::{
     parse_announcing,
 };
 pub(crate) use claim::{Claim, claim};
-pub(crate) use exclusive::Reentrant;
-pub(crate) use fair::Fair;
-pub(crate) use fenced::Fenced;
+pub use exclusive::Reentrant;
+pub use fair::Fair;
+pub use fenced::Fenced;
 pub(crate) use found::{Found, FoundKind, TYPES, find};
 pub(crate) use keys::{LockKeys, RELEASED, announcement_key, holds_key, self_test_keys, waits_key};
 pub(crate) use listing::{Holding, LeaseLeft, Listing};
-pub(crate) use read_write::{Read, Write};
+pub use read_write::{Read, Write};
 pub(crate) use reply::{
     AcquireReply, ClaimReply, ConfirmReply, Granted, PermitInUse, PermitsReply, PlaceReply, ReleaseReply,
     RenewalReply, StateReply, parse_heartbeat, parse_holders, parse_renewal,

@@ -15,9 +15,9 @@ use super::script::{Arg, Batch, Call, Row};
 use super::scripts;
 use super::traits::{HolderRef, IfHeld, LockType, Protocol, Traits, millis};
 
-/// The protocol of [`ReadLock`](crate::ReadLock).
+/// The kind of a [`ReadLock`](crate::ReadLock), and its protocol.
 #[derive(Debug)]
-pub(crate) struct Read;
+pub struct Read;
 
 impl Read {
     /// Renews a hold that lingers, and asks whether somebody waits. `linger`: the time until the next confirmation.
@@ -41,9 +41,9 @@ impl Read {
     }
 }
 
-/// The protocol of [`WriteLock`](crate::WriteLock).
+/// The kind of a [`WriteLock`](crate::WriteLock), and its protocol.
 #[derive(Debug)]
-pub(crate) struct Write;
+pub struct Write;
 
 /// A writer needs at most this time to attempt after the last reader has left.
 const WRITER_COMES: Duration = Duration::from_millis(20);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper::{BaseLock, Error, LockClient, LockConfig, LockGuard, Owner, ReadLock, WriteLock};
+use lockkeeper::{BaseLock, Error, Lock, LockClient, LockConfig, LockGuard, Owner, ReadLock, WriteLock};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -60,7 +60,7 @@ async fn nobody_listens(scene: &Scene) {
 }
 
 /// Starts a Rust waiter, which releases what it acquires.
-async fn rust_waits(scene: &Scene, mut lock: impl BaseLock + 'static) -> JoinHandle<()> {
+async fn rust_waits(scene: &Scene, mut lock: Lock<'static, impl BaseLock>) -> JoinHandle<()> {
     crate::waiting::<write::Row, _>(&scene.server, async move {
         lock.lock().await.unwrap().unlock().await.unwrap();
     })

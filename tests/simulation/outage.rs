@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper::{BaseLock, LockClient, LockConfig, MultiLock, Process, RedLock};
+use lockkeeper::{BaseLock, Lock, LockClient, LockConfig, MultiLock, Process, RedLock};
 use lockkeeper_memory::MemoryServer;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -19,14 +19,12 @@ async fn connect(server: &MemoryServer, process: &Process) -> LockClient {
 }
 
 /// Many calls wait for one lock of so many servers. Then as many of these as `silent` give no answer.
-async fn all_who_wait_learn_in_time<L>(
+async fn all_who_wait_learn_in_time<K: BaseLock>(
     servers: usize,
     silent: usize,
     more: Duration,
-    lock: fn(&[LockClient]) -> L,
-) where
-    L: BaseLock + Send + 'static,
-{
+    lock: fn(&[LockClient]) -> Lock<'static, K>,
+) {
     let start = 1_700_000_000 * SECOND;
     let servers: Vec<_> = (1..=servers).map(|seed| MemoryServer::simulated(start, seed as u64)).collect();
     let process = Process::new(60 * SECOND, 0);

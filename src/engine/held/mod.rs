@@ -29,7 +29,9 @@ use crate::telemetry::inside;
 const BETWEEN_QUESTIONS: Duration = Duration::from_millis(250);
 
 /// One hold on a lock. Dropping it releases the lock in the background.
-pub(crate) struct HeldLock {
+#[allow(unnameable_types, unreachable_pub, reason = "the sealed part of a public trait takes it")]
+#[allow(missing_debug_implementations, reason = "nobody outside has one")]
+pub struct HeldLock {
     hold: Arc<Hold>,
     grant: Arc<Grant>,
     /// The owner of the hold.
