@@ -290,8 +290,9 @@ async fn a_lost_hold_ends_on_the_server_after_an_extend_of_one_member() {
     assert!(guard.extend(600 * SECOND).await.is_err());
     other.thaw();
     soon(guard.ended()).await.unwrap_err();
+    drop(guard);
     is_freed::<RLocks>(&scene, &beside, "an `extend` of one member").await;
-    drop((guard, both, one, two, beside));
+    drop((both, one, two, beside));
     scene.end().await;
 }
 

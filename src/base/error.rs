@@ -233,7 +233,7 @@ pub enum LossCause {
 #[non_exhaustive]
 pub struct LockId {
     /// The name, as the program gave it. For a [`MultiLock`](crate::MultiLock) or [`RedLock`](crate::RedLock), the name of the one that failed, or all names if the
-    /// whole lock is lost or the time is up.
+    /// whole lock is lost.
     pub name: String,
     /// The key on the server: the name with the `name_prefix` of the configuration in front of it.
     pub key: String,

@@ -1,6 +1,5 @@
 //! The fenced lock.
 
-use std::panic::Location;
 use std::sync::Arc;
 
 use super::lock::Lock;
@@ -8,7 +7,7 @@ use crate::base::Caller;
 use crate::base::error::Result;
 use crate::base::token::FencingToken;
 use crate::engine::{LockRef, WaitLimit};
-use crate::locks::guard::LockGuard;
+use crate::locks::guard::{LockGuard, granted};
 use crate::protocol;
 
 /// A reentrant lock that numbers its holders. Redisson's `RFencedLock`.
@@ -58,9 +57,9 @@ impl Lock<'_, protocol::Fenced> {
         &mut self,
         work: impl FnOnce(FencingToken) -> W,
     ) -> impl Future<Output = Result<W::Output>> {
-        let acquired = self.0.lock(WaitLimit::Forever, Location::caller());
+        let acquired = self.lock();
         async move {
-            let guard: LockGuard<FencingToken> = acquired.await?;
+            let guard = acquired.await?;
             let work = work(guard.token());
             guard.finish(work).await
         }
@@ -71,7 +70,7 @@ impl Lock<'_, protocol::Fenced> {
         &mut self,
         caller: Caller,
     ) -> impl Future<Output = Result<LockGuard<FencingToken>>> + Send {
-        self.0.lock(WaitLimit::StandBy, caller)
+        self.0.acquire(WaitLimit::StandBy, caller, granted)
     }
 
     /// Waits until calls cannot continue: the client is shut down, or its runtime has ended.

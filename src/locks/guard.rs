@@ -551,6 +551,22 @@ impl LockGuard<PermitId> {
     }
 }
 
+/// Returns the guard of an acquire without a time limit.
+pub(super) fn granted<T>(guard: Option<LockGuard<T>>) -> LockGuard<T> {
+    guard.expect("BUG: an acquire without a time limit ends with a guard or an error")
+}
+
+/// Runs work if the lock is acquired, and releases the lock. `None`: another owner holds it, and the work did not run.
+pub(super) async fn finish<T, W: Future>(
+    acquired: impl Future<Output = Result<Option<LockGuard<T>>>>,
+    work: W,
+) -> Result<Option<W::Output>> {
+    match acquired.await? {
+        Some(guard) => guard.finish(work).await.map(Some),
+        None => Ok(None),
+    }
+}
+
 /// Tells whether a hold is lost, wherever its [`LockGuard`] is. When the guard was released or dropped, the hold counts as lost.
 ///
 /// ```no_run

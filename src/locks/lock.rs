@@ -1,5 +1,6 @@
 //! The handle of every type of lock.
 
+use std::convert::identity;
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::Location;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 
 use super::base::BaseLock;
-use super::guard::LockGuard;
+use super::guard::{LockGuard, finish, granted};
 use super::several::Locks;
 use super::votes::{of_quorum, vote};
 use crate::base::error::Result;
@@ -141,7 +142,7 @@ impl<K: BaseLock> Lock<'_, K> {
     #[track_caller]
     #[must_use = "await this and bind the guard to a name: a guard that is dropped releases the lock at once"]
     pub fn lock(&mut self) -> impl Future<Output = Result<LockGuard<K::Extra>>> + Send {
-        self.0.lock(WaitLimit::Forever, Location::caller())
+        self.0.acquire(WaitLimit::Forever, Location::caller(), granted)
     }
 
     /// Acquires the lock if it is free now, or held by this owner. `None`: another owner holds it. Asks the server.
@@ -175,7 +176,7 @@ impl<K: BaseLock> Lock<'_, K> {
     #[track_caller]
     #[must_use = "await this and bind the guard to a name: a guard that is dropped releases the lock at once"]
     pub fn try_lock(&mut self) -> impl Future<Output = Result<Option<LockGuard<K::Extra>>>> + Send {
-        self.0.try_lock(WaitLimit::None, Location::caller())
+        self.0.acquire(WaitLimit::None, Location::caller(), identity)
     }
 
     /// Acquires the lock. If another owner holds it, waits, but no longer than `wait`. `None`: another owner held it all
@@ -209,7 +210,7 @@ impl<K: BaseLock> Lock<'_, K> {
         &mut self,
         wait: Duration,
     ) -> impl Future<Output = Result<Option<LockGuard<K::Extra>>>> + Send {
-        self.0.try_lock(WaitLimit::For(wait), Location::caller())
+        self.0.acquire(WaitLimit::For(wait), Location::caller(), identity)
     }
 
     /// Returns the name of the lock, as it was given. For a lock of several members, all their names. Asks no server.
@@ -392,7 +393,8 @@ impl<K: BaseLock> Lock<'_, K> {
     /// ```
     #[track_caller]
     pub fn run<W: Future>(&mut self, work: W) -> impl Future<Output = Result<W::Output>> {
-        self.0.run(Location::caller(), work)
+        let acquired = self.lock();
+        async move { acquired.await?.finish(work).await }
     }
 
     /// As [`run`](Self::run), if the lock is free now, or held by this owner. `None`: another owner holds it, and `work` did not run.
@@ -415,7 +417,7 @@ impl<K: BaseLock> Lock<'_, K> {
     /// ```
     #[track_caller]
     pub fn try_run<W: Future>(&mut self, work: W) -> impl Future<Output = Result<Option<W::Output>>> {
-        self.0.try_run(WaitLimit::None, Location::caller(), work)
+        finish(self.try_lock(), work)
     }
 
     /// As [`run`](Self::run), if the lock is acquired within `wait`. `None`: another owner held it for so long, and `work` did not run.
@@ -442,7 +444,7 @@ impl<K: BaseLock> Lock<'_, K> {
         wait: Duration,
         work: W,
     ) -> impl Future<Output = Result<Option<W::Output>>> {
-        self.0.try_run(WaitLimit::For(wait), Location::caller(), work)
+        finish(self.try_lock_for(wait), work)
     }
 }
 

@@ -1,12 +1,13 @@
 //! The semaphore: a number of holders at a time.
 
+use std::convert::identity;
 use std::fmt;
 use std::panic::Location;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::guard::LockGuard;
+use super::guard::{LockGuard, granted};
 use crate::base::error::{ConfigError, Error, MOST_PERMITS, Result};
 use crate::base::options::LockOptions;
 use crate::diagnosis::check_rights;
@@ -131,7 +132,7 @@ impl Semaphore {
     ) -> impl Future<Output = Result<LockGuard<PermitId>>> + Send + use<> {
         let caller = Location::caller();
         let handle = self.for_permits(permits);
-        async move { handle?.lock(WaitLimit::Forever, caller).await }
+        async move { handle?.acquire(WaitLimit::Forever, caller, granted).await }
     }
 
     /// Acquires a permit if one is available now. `None`: all are in use. Asks the server.
@@ -259,8 +260,8 @@ impl Semaphore {
     /// ```
     #[track_caller]
     pub fn run<W: Future>(&self, work: W) -> impl Future<Output = Result<W::Output>> + use<W> {
-        let (handle, caller) = (self.for_permits(1), Location::caller());
-        async move { handle?.run(caller, work).await }
+        let acquired = self.acquire();
+        async move { acquired.await?.finish(work).await }
     }
 
     /// Returns how many permits are available, with those whose leases have ended. Asks the server.
@@ -404,7 +405,7 @@ impl Semaphore {
         caller: &'static Location<'static>,
     ) -> impl Future<Output = Result<Option<LockGuard<PermitId>>>> + Send + use<> {
         let handle = self.for_permits(permits);
-        async move { handle?.try_lock(limit, caller).await }
+        async move { handle?.acquire(limit, caller, identity).await }
     }
 
     /// The handle of one call. Zero permits are refused, and more than [`MOST_PERMITS`].

@@ -121,54 +121,8 @@ impl Locks {
         }
     }
 
-    /// Acquires the lock. The limit is no time.
-    pub(crate) fn lock<T: Extra>(
-        &mut self,
-        limit: WaitLimit,
-        caller: Caller,
-    ) -> impl Future<Output = Result<LockGuard<T>>> + Send {
-        let granted = |guard: Option<_>| {
-            guard.expect("BUG: an acquire without a time limit ends with a guard or an error")
-        };
-        self.acquire(limit, caller, granted)
-    }
-
-    /// Acquires the lock. `None`: another owner holds it.
-    pub(crate) fn try_lock<T: Extra>(
-        &mut self,
-        limit: WaitLimit,
-        caller: Caller,
-    ) -> impl Future<Output = Result<Option<LockGuard<T>>>> + Send {
-        self.acquire(limit, caller, |guard| guard)
-    }
-
-    /// Acquires the lock, runs work while the lock is held, and releases it.
-    pub(crate) fn run<W: Future>(
-        &mut self,
-        caller: Caller,
-        work: W,
-    ) -> impl Future<Output = Result<W::Output>> {
-        let acquired = self.lock::<()>(WaitLimit::Forever, caller);
-        async move { acquired.await?.finish(work).await }
-    }
-
-    /// As [`run`](Self::run). `None`: another owner holds the lock, and the work did not run.
-    pub(crate) fn try_run<W: Future>(
-        &mut self,
-        limit: WaitLimit,
-        caller: Caller,
-        work: W,
-    ) -> impl Future<Output = Result<Option<W::Output>>> {
-        let acquired = self.try_lock::<()>(limit, caller);
-        async move {
-            match acquired.await? {
-                Some(guard) => guard.finish(work).await.map(Some),
-                None => Ok(None),
-            }
-        }
-    }
-
-    async fn acquire<T: Extra, G>(
+    /// Acquires the lock for a guard, and does the rest of the call with it. `None`: another owner holds the lock.
+    pub(crate) async fn acquire<T: Extra, G>(
         &mut self,
         limit: WaitLimit,
         caller: Caller,

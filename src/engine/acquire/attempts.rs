@@ -10,7 +10,7 @@ use crate::base::clock::{self, Moment};
 use crate::base::error::Result;
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::timer::timeout;
-use crate::engine::acquire::call::{CallKind, Outcome, WriterIntent};
+use crate::engine::acquire::call::{Outcome, WriterIntent};
 use crate::engine::grant::Grant;
 use crate::engine::grant::pending::PendingHold;
 use crate::engine::handle::Handle;
@@ -75,15 +75,6 @@ impl<'a> Attempts<'a> {
     ) -> Self {
         let (is_try, intent, leaves_permits) = (false, WriterIntent::default(), false);
         Self { handle, caller, is_try, pending, intent, until, leaves_permits, start: now, at: now }
-    }
-
-    /// Returns what the call does if another owner holds the lock.
-    pub(crate) fn kind(&self) -> CallKind {
-        match self.is_try {
-            true => CallKind::Try,
-            false if self.is_reentry() => CallKind::ReEntry,
-            false => CallKind::Wait,
-        }
     }
 
     /// Whether this owner already holds the lock.

@@ -1,5 +1,4 @@
-//! What a call decides: what the outcome of an attempt means, and when a waiting writer stops readers. Pure: no I/O and
-//! no clock.
+//! The outcome of an attempt, and when a waiting writer stops readers. Pure: no I/O and no clock.
 
 use std::time::Duration;
 
@@ -77,103 +76,9 @@ pub(crate) enum Outcome {
     Failed(Fault),
 }
 
-/// What a call does if another owner holds the lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CallKind {
-    /// The call does not wait.
-    Try,
-    /// The owner already holds the lock, so the call waits in no queue.
-    ReEntry,
-    Wait,
-}
-
-#[derive(Debug)]
-pub(crate) enum Next {
-    /// The call has the lock.
-    Done,
-    /// Another owner holds the lock, and the call does not wait.
-    Busy,
-    Fail(Fault),
-    /// The call pauses, and attempts again.
-    Retry(Fault),
-    /// The call waits on in its queue.
-    Stay(Reason),
-    /// The call leaves its queue, if it stands in one, and joins the queue whose messages wake it.
-    Join(Reason),
-}
-
-/// Why a call waits.
-#[derive(Debug)]
-pub(crate) enum Reason {
-    /// Another owner holds the lock. Its lease lasts at most for this time, if the time is known.
-    Held(Option<Duration>),
-    Fault(Fault),
-}
-
-/// Decides what a call does after an attempt. `is_woken`: whether a release wakes the call in its queue, which is false
-/// if the call's place in a server queue has moved to another channel. `None`: the call stands in no queue.
-pub(crate) fn next(outcome: Outcome, is_woken: Option<bool>, kind: CallKind) -> Next {
-    match (outcome, is_woken) {
-        (Outcome::Granted, _) => Next::Done,
-        (Outcome::Refused(_), _) if kind == CallKind::Try => Next::Busy,
-        (Outcome::Refused(left), Some(true)) => Next::Stay(Reason::Held(left)),
-        (Outcome::Refused(left), _) => Next::Join(Reason::Held(left)),
-        (Outcome::Failed(fault), None) if kind != CallKind::Wait => Next::Retry(fault),
-        (Outcome::Failed(fault), _) if !fault.is_transient() => Next::Fail(fault),
-        (Outcome::Failed(fault), Some(_)) => Next::Stay(Reason::Fault(fault)),
-        (Outcome::Failed(fault), None) => Next::Join(Reason::Fault(fault)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::fault::{FaultKind, Sent};
-
-    fn describe(next: Next) -> String {
-        let why = |reason| match reason {
-            Reason::Held(_) => "held",
-            Reason::Fault(_) => "a fault",
-        };
-        match next {
-            Next::Done => "done".to_owned(),
-            Next::Busy => "busy".to_owned(),
-            Next::Fail(_) => "fail".to_owned(),
-            Next::Retry(_) => "retry".to_owned(),
-            Next::Stay(reason) => format!("stay: {}", why(reason)),
-            Next::Join(reason) => format!("join: {}", why(reason)),
-        }
-    }
-
-    #[test]
-    fn each_outcome_has_one_next_step() {
-        use CallKind::{ReEntry, Try, Wait};
-        use FaultKind::{Broken, Permission};
-        let refused = || Outcome::Refused(None);
-        let failed = |kind| Outcome::Failed(Fault::new(kind, Sent::Refused, "a fault"));
-        let (woken, deaf) = (Some(true), Some(false));
-        for (outcome, is_woken, kind, step) in [
-            (Outcome::Granted, None, ReEntry, "done"),
-            (Outcome::Granted, None, Wait, "done"),
-            (Outcome::Granted, woken, Wait, "done"),
-            (Outcome::Granted, None, Try, "done"),
-            (refused(), None, Try, "busy"),
-            (refused(), None, ReEntry, "join: held"), // the hold to re-enter is gone
-            (refused(), None, Wait, "join: held"),
-            (refused(), woken, Wait, "stay: held"),
-            (refused(), deaf, Wait, "join: held"),
-            (failed(Broken), None, Try, "retry"),
-            (failed(Broken), None, ReEntry, "retry"),
-            (failed(Broken), None, Wait, "join: a fault"),
-            (failed(Permission), None, Try, "retry"), // `Tries::again` ends the call at once
-            (failed(Permission), None, Wait, "fail"),
-            (failed(Broken), woken, Wait, "stay: a fault"),
-            (failed(Permission), woken, Wait, "fail"),
-        ] {
-            let case = format!("{outcome:?}, {is_woken:?}, {kind:?}");
-            assert_eq!(describe(next(outcome, is_woken, kind)), step, "{case}");
-        }
-    }
 
     #[test]
     fn a_writer_stops_readers_after_its_patience_and_again_after_a_wake_up() {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::task::consume_budget;
 
 use attempts::Attempts;
-use call::{CallKind, Next, Outcome as Attempted, Reason, next};
+use call::Outcome as Attempted;
 pub(crate) use claim::claim;
 use observed::ObservedCall;
 
@@ -96,7 +96,7 @@ pub(crate) async fn acquire(
     let mut pauses = Pauses::START;
     // A reader joins the queue even if nobody waits: readers that come during its attempt wait there, and share its
     // hold.
-    let waits = call.attempts.kind() == CallKind::Wait;
+    let waits = !is_try && !call.attempts.is_reentry();
     let mut comes_first = waits && call.arrival.is_alone && !handle.is_shared();
     let mut waiting = (waits && !comes_first).then(|| call.join(false));
     loop {
@@ -110,30 +110,36 @@ pub(crate) async fn acquire(
         let Some(outcome) = call.attempt(waiting.as_ref()).await? else {
             return call.end_of_time(waiting).await;
         };
-        let is_woken =
-            waiting.as_ref().map(|waiter| waiter.is_woken_by(&call.attempts.pending.grant.wake_channel()));
-        match next(outcome, is_woken, call.attempts.kind()) {
-            Next::Done => return call.granted(waiting).map(Some),
-            Next::Busy => return Ok(None),
-            Next::Fail(fault) => return Err(call.error(fault)),
-            Next::Retry(_) if handle.is_closing() => return Err(Error::Closed),
-            Next::Retry(fault) => tries.again(fault).await.map_err(|fault| call.error(fault))?,
-            Next::Join(reason) => {
-                let waiter = waiting.insert(call.join(take(&mut comes_first)));
-                // Tell the new queue how the attempt ended: its waiter has just attempted, so it waits until it is
-                // woken.
-                call.tell(waiter, &reason, &mut pauses);
+        let stays = match &outcome {
+            Attempted::Granted => return call.granted(waiting).map(Some),
+            Attempted::Refused(_) if is_try => return Ok(None),
+            // A call whose place in a server queue has moved to another channel is woken in another queue.
+            Attempted::Refused(_) => waiting
+                .as_ref()
+                .is_some_and(|waiter| waiter.is_woken_by(&call.attempts.pending.grant.wake_channel())),
+            Attempted::Failed(_) => waiting.is_some(),
+        };
+        match outcome {
+            // The call stands in no queue, because it waits for no other owner.
+            Attempted::Failed(_) if !stays && !waits && handle.is_closing() => return Err(Error::Closed),
+            Attempted::Failed(fault) if !stays && !waits => {
+                tries.again(fault).await.map_err(|fault| call.error(fault))?;
+                continue;
             }
-            Next::Stay(reason) => {
-                let Some(waiter) = &waiting else { continue };
-                call.tell(waiter, &reason, &mut pauses);
-                if let Reason::Fault(fault) = reason
-                    && call.limits.is_none()
-                    && waiter.answers().failing() > retry_timeout
-                {
-                    return Err(call.error(fault));
-                }
-            }
+            Attempted::Failed(fault) if !fault.is_transient() => return Err(call.error(fault)),
+            _ => {}
+        }
+        if !stays {
+            waiting = Some(call.join(take(&mut comes_first)));
+        }
+        // Tell a new queue, too, how the attempt ended: its waiter has just attempted, so it waits until it is woken.
+        let Some(waiter) = &waiting else { continue };
+        call.tell(waiter, &outcome, &mut pauses);
+        if let Attempted::Failed(fault) = outcome
+            && call.limits.is_none()
+            && waiter.answers().failing() > retry_timeout
+        {
+            return Err(call.error(fault));
         }
     }
 }
@@ -173,15 +179,16 @@ struct AcquireCall<'a> {
 
 impl<'a> AcquireCall<'a> {
     /// Tells the queue how an attempt ended.
-    fn tell(&mut self, waiter: &Waiter<'_, Offer>, reason: &Reason, pauses: &mut Pauses) {
+    fn tell(&mut self, waiter: &Waiter<'_, Offer>, outcome: &Attempted, pauses: &mut Pauses) {
         let may_run_late = self.attempts.pending.grant.may_run_late();
-        match reason {
-            Reason::Held(left) => {
+        match outcome {
+            Attempted::Granted => {}
+            Attempted::Refused(left) => {
                 self.observed.refused(&self.attempts);
                 waiter.refused(*left, may_run_late);
                 *pauses = Pauses::START;
             }
-            Reason::Fault(fault) => waiter.failed(fault, pauses.after(fault), may_run_late),
+            Attempted::Failed(fault) => waiter.failed(fault, pauses.after(fault), may_run_late),
         }
     }
 

@@ -59,6 +59,7 @@ use machine::{Epoch, Joining};
 use part::{Began, OwnerKey};
 
 use super::hold::Hold;
+use super::hold::deadline::Deadline;
 use super::hold::lease::{Rules, due_after};
 use super::lock_ref::LockRef;
 use super::scheduler::Slot;
@@ -268,7 +269,7 @@ impl Grant {
     }
 
     /// Keeps the lock held until then, even if `hold` is given back before.
-    pub(crate) fn stays_until(self: &Arc<Self>, until: Moment, hold: &Hold, now: Moment) {
+    pub(crate) fn stays_until(self: &Arc<Self>, until: Moment, hold: &Arc<Hold>, now: Moment) {
         let lease = hold.renewed_lease(self.lock.engine.config.watchdog_lease());
         self.event(now, |machine, _| machine.stays_until(until, lease));
     }

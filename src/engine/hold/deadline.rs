@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Hold;
+use super::{Hold, Renews};
 use crate::base::clock::Moment;
 
 /// Until when a hold can be relied on. The guard shares the deadline, and reads it without a mutex. In the explorer, a
@@ -49,7 +49,11 @@ impl Deadline for Arc<Hold> {
     }
 
     fn renewed_lease(&self, usual: Duration) -> Option<Duration> {
-        Hold::renewed_lease(self, usual)
+        match self.term.renews {
+            Renews::Nothing => None,
+            Renews::Usual => Some(usual),
+            Renews::Lease(lease) => Some(lease),
+        }
     }
 
     fn advance(&mut self, now: Moment, to: Moment) {

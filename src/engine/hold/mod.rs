@@ -124,15 +124,6 @@ impl Hold {
         !matches!(self.term.renews, Renews::Nothing)
     }
 
-    /// The lease that the watchdog renews for the hold. `usual`: the lease of the configuration.
-    pub(crate) const fn renewed_lease(&self, usual: Duration) -> Option<Duration> {
-        match self.term.renews {
-            Renews::Nothing => None,
-            Renews::Usual => Some(usual),
-            Renews::Lease(lease) => Some(lease),
-        }
-    }
-
     /// The moment at which the hold ends, even if its lease is renewed.
     pub(crate) const fn ends(&self) -> Option<Moment> {
         self.term.ends
