@@ -1,5 +1,6 @@
 //! One attempt on each member of a lock.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -141,7 +142,8 @@ impl<'a> PendingMembers<'a> {
         loop {
             let if_held = if self.is_try { IfHeld::Refuse } else { self.call.if_held(clock::now) };
             let answers = match self.pending.len() {
-                1 => smallvec![(0, self.read(0, self.attempt(0, if_held).await)?)],
+                // Pinned where it is made: to await it directly would move a large future twice.
+                1 => smallvec![(0, self.read(0, pin!(self.attempt(0, if_held)).await)?)],
                 _ if self.handle.needs_all() => self.attempt_in_order(if_held).await?,
                 _ => self.attempt_together(if_held).await?,
             };
