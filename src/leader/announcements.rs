@@ -182,7 +182,7 @@ async fn announced(lock: &LockRef, owner: &str) -> Result<Option<Announced>> {
 struct Listening {
     lock: Arc<LockRef>,
     channel: Arc<str>,
-    told: Arc<Watched<u64>>,
+    told: Arc<Watched>,
     /// How much it was told until the last call.
     seen: u64,
 }
@@ -196,7 +196,7 @@ impl Listening {
 
     /// Waits until perhaps something has changed since the last call, or since the start.
     async fn changed(&mut self) {
-        self.told.until(|count| *count != self.seen).await;
+        self.told.until(|count| count != self.seen).await;
         self.seen = self.told.get();
     }
 }

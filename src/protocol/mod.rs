@@ -52,7 +52,7 @@ pub(crate) use reply::{
     RenewalReply, StateReply, parse_heartbeat, parse_holders, parse_renewal,
 };
 pub(crate) use rights::{Right, announcements, sharded};
-pub(crate) use script::{Arg, Batch, Call, Form, PermitIds, Reply, Row, Script};
+pub(crate) use script::{Arg, Batch, Call, Form, PermitIds, Reply, Row, Script, owner_text};
 pub(crate) use scripts::{
     RECORD_WRITE, check, inspect, record_ages, record_keep, record_list, record_remove, self_test,
 };

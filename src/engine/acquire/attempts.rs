@@ -1,5 +1,6 @@
 //! The attempts of one call on its lock.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -106,7 +107,8 @@ impl<'a> Attempts<'a> {
             // new id.
             let is_refused = self.is_try || hold.want > 1;
             let if_held = if is_refused { IfHeld::Refuse } else { self.intent.if_held(clock::now) };
-            let reply = hold.grant.attempt(hold.want, self.handle.lease(), if_held).await;
+            // Pinned where it is made: to await it directly would move a large future twice.
+            let reply = pin!(hold.grant.attempt(hold.want, self.handle.lease(), if_held)).await;
             self.at = clock::now();
             let lock = &self.handle.lock;
             return Ok(match reply {

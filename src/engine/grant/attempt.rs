@@ -45,7 +45,11 @@ impl<'a> Attempt<'a> {
         let sent = clock::now();
         let begin = |grant: &Arc<Grant>| {
             let (number, rules) = (connection.number(), grant.rules());
-            grant.event(sent, |machine, _| machine.attempts(number, want, lease, epoch, rules))
+            let order = grant.note(|machine| machine.attempts(number, want, lease, epoch, rules));
+            if want > 1 {
+                grant.look(sent); // a re-entry can change when the watchdog has to act
+            }
+            order
         };
         let orders = grants.iter().map(begin).collect::<Option<_>>().ok_or_else(given_up)?;
         Ok(Self { grants, want, lease, sync, connection, sent, orders, acknowledged: 0 })
@@ -83,8 +87,15 @@ impl<'a> Attempt<'a> {
     /// Tells one of the grants how the attempt ended.
     fn ends(&self, index: usize, answer: Answer) {
         let number = self.connection.number();
-        let now = self.sent; // the answer ends no hold, so no newer time is needed
-        self.grants[index].event(now, |machine, _| machine.answered(number, self.orders[index], answer));
+        let (grant, is_granted) = (&self.grants[index], matches!(answer, Answer::Granted));
+        let becomes_hold = grant.note(|machine| {
+            machine.answered(number, self.orders[index], answer);
+            is_granted && machine.is_wanted()
+        });
+        // What is granted becomes a hold next, or is given up. Both look, too.
+        if !becomes_hold {
+            grant.look(self.sent); // the answer ends no hold, so no newer time is needed
+        }
     }
 
     /// Fails if fewer replicas have the hold than the configuration wants.

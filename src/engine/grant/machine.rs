@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::copies::{Answer, Copies, Order, Release};
 use super::lingering::Lingering;
@@ -229,9 +229,9 @@ pub(crate) struct Machine<H> {
 impl<H: Deadline> Machine<H> {
     /// Makes the machine of a grant that an owner begins to acquire.
     pub(crate) fn new(owner: OwnerKey, began: Began) -> Self {
-        let mut machine = Self {
+        Self {
             copies: Copies::default(),
-            parts: SmallVec::new(),
+            parts: smallvec![Part::pending(owner, began)],
             stay: Stay::None,
             given_back: SmallVec::new(),
             is_lent: false,
@@ -246,9 +246,7 @@ impl<H: Deadline> Machine<H> {
             attended: 0,
             asked: Asked::Nothing,
             requests: 0,
-        };
-        machine.attaches(owner, began);
-        machine
+        }
     }
 
     /// Adds an owner that is about to get a hold.

@@ -128,6 +128,11 @@ impl Grant {
         self.change(now, |state, effects| event(&mut state.machine, effects))
     }
 
+    /// Tells the machine of an event from which nothing follows.
+    fn note<T>(&self, event: impl FnOnce(&mut Machine) -> T) -> T {
+        event(&mut lock(&self.state).machine)
+    }
+
     /// Changes the state, and does what follows from that.
     fn change<T>(self: &Arc<Self>, now: Moment, change: impl FnOnce(&mut State, &mut Effects) -> T) -> T {
         let mut effects = Effects::default();
@@ -236,12 +241,12 @@ impl Grant {
 
     /// Records the fencing token that the server granted.
     fn sets_token(&self, token: u64) {
-        lock(&self.state).machine.token = token;
+        self.note(|machine| machine.token = token);
     }
 
     /// Records that the granted hold is perhaps gone already, so it must not be handed over.
     pub(crate) fn forbids_hand_over(&self) {
-        lock(&self.state).machine.lease.is_unsure = true;
+        self.note(|machine| machine.lease.is_unsure = true);
     }
 
     /// Removes a hold that was given back: from here on, the lease is not renewed for it. The caller sends the release,
@@ -252,7 +257,7 @@ impl Grant {
 
     /// Records that a future attends to this grant, and so sends what is owed.
     pub(crate) fn attended(&self) {
-        lock(&self.state).machine.attended();
+        self.note(Machine::attended);
     }
 
     /// Records that a future no longer attends to this grant. False: something is left, and [`look`](Self::look) has to
@@ -282,7 +287,7 @@ impl Grant {
     /// Lends the id of this grant to a read hold of the same owner. False: the owner has no hold here.
     /// [`look`](Self::look) has to follow, with nothing locked.
     fn lends(&self, owner: OwnerKey, now: Moment) -> bool {
-        lock(&self.state).machine.lends(owner, now)
+        self.note(|machine| machine.lends(owner, now))
     }
 
     /// Records that an acquire of an owner ended without a hold.
@@ -340,6 +345,11 @@ impl Grant {
     /// undo is repeated only because a late copy of an attempt can arrive.
     pub(crate) fn owes_release(&self, now: Moment) -> bool {
         self.ask(|machine| machine.owes_release(now))
+    }
+
+    /// Whether no owner has or acquires a hold, and no release is owed.
+    fn is_over(&self, now: Moment) -> bool {
+        self.ask(|machine| machine.parts.is_empty() && !machine.owes_release(now))
     }
 
     /// Whether a first acquire possibly ran without an answer, or a copy of it can still run.

@@ -81,6 +81,7 @@ impl OwnerGrants {
         // code of the user.
         let mut over = SmallVec::<[_; 1]>::new();
         let mut grants = lock(&self.grants);
+        over.extend(grants.of(is_shared).take_if(|grant| grant.is_over(now))); // the usual case: it was released
         grants.check_family(self.key, target, now)?;
         let reenter = |grant| PendingHold::reenter(grant, self.key, now);
         if let Some(pending) = grants.of(is_shared).as_ref().and_then(reenter) {

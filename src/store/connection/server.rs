@@ -70,8 +70,8 @@ pub(crate) struct Server {
     link: Arc<TopologyLink>,
     /// One more than the generation in which the server refused a command about several slots. 0: it refused none.
     separates_slots: AtomicU64,
-    /// Another server has taken its place.
-    has_left: Watched<bool>,
+    /// 1: another server has taken its place.
+    has_left: Watched,
     /// Authenticates the connections when the credentials change.
     login: OnceLock<Task>,
 }
@@ -156,7 +156,7 @@ impl Server {
     /// Leaves the server: another one has taken its place. Commands in flight fail at once, and it is unknown whether
     /// they ran. No command is sent any more.
     pub(crate) fn leave(&self) {
-        self.has_left.modify(|has_left| *has_left = true);
+        self.has_left.modify(|_| 1);
         for state in &self.connections {
             let before = std::mem::replace(&mut *lock(state), State::Closed(None));
             if let State::Open(open) = before {
@@ -287,7 +287,7 @@ impl Server {
     }
 
     async fn connect(self: &Arc<Self>, index: ConnectionIndex) -> Result<Arc<Open>, Fault> {
-        if self.has_left.get() {
+        if self.has_left.get() > 0 {
             return Err(self.unreachable(LEFT));
         }
         // Both steps are done by tasks on the client's runtime, which have time limits of their own. The limits here
@@ -431,11 +431,11 @@ impl Server {
         connection: &Connection,
         command: impl AsyncFnOnce(&mut MultiplexedConnection) -> redis::RedisResult<T>,
     ) -> Result<T, Fault> {
-        let mut multiplexed = connection.open.connection.clone();
+        let mut multiplexed = MultiplexedConnection::clone(&connection.open.connection);
         let mut running = pin!(command(&mut multiplexed));
         let mut polls = 0_u32;
         let can_leave = self.link.can_switch();
-        let mut left = can_leave.then(|| Box::pin(self.has_left.until(|has_left| *has_left)));
+        let mut left = can_leave.then(|| Box::pin(self.has_left.until(|has_left| has_left > 0)));
         let counted = poll_fn(|context| {
             polls += 1;
             // Before the reply: from the moment when the server was left, no reply of it counts.

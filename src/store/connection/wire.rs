@@ -6,13 +6,13 @@ use std::io;
 use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, RedisWrite, ServerErrorKind, Value};
+use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind, Value};
 use smallvec::SmallVec;
 
 use super::outbox::{Group, Piece};
 use crate::base::config::Replication;
 use crate::base::fault::{Fault, FaultKind, Redirect, Sent};
-use crate::protocol::{Arg, Call, Form, Reply, millis};
+use crate::protocol::{Arg, Call, Form, Reply, millis, owner_text};
 
 /// Runs a script by its hash. If the server does not know the hash, sends the text, which loads the script.
 ///
@@ -210,10 +210,7 @@ fn command<'a>(name: &str, script: &str, calls: impl IntoIterator<Item = &'a Cal
     for arg in args {
         match arg {
             Arg::Number(number) => command.arg(number),
-            Arg::Owner(..) => {
-                command.write_arg_fmt(arg);
-                &mut command
-            }
+            Arg::Owner(client, number) => command.arg(owner_text(*client, *number, &mut [0; 57])),
             Arg::Permits(permits) => {
                 let mut ids = SmallVec::<[u8; 16]>::new();
                 permits.each().for_each(|id| ids.extend_from_slice(&id));

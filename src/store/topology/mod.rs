@@ -91,7 +91,7 @@ pub(super) struct Topology {
     /// The runtime on which the client was made. The runtime of a caller can end earlier.
     runtime: Handle,
     /// Counts the changes of the map.
-    changes: Watched<u64>,
+    changes: Watched,
 }
 
 struct State {
@@ -235,7 +235,7 @@ impl Topology {
 
     /// Waits for a further change. Returns their number.
     pub(super) async fn changed(&self, since: u64) -> u64 {
-        self.changes.until(|changes| *changes > since).await;
+        self.changes.until(|changes| changes > since).await;
         self.changes.get()
     }
 
@@ -347,7 +347,7 @@ impl Topology {
         let server = Arc::clone(server);
         drop(state);
         if is_news {
-            self.changes.modify(|changes| *changes += 1);
+            self.changes.modify(|changes| changes + 1);
         }
         server
     }
@@ -395,7 +395,7 @@ impl Topology {
             left.keys().map(|left| successor(left).filter(|_| !guests.contains(left)).cloned()).collect();
         drop(state);
         if is_changed {
-            self.changes.modify(|changes| *changes += 1);
+            self.changes.modify(|changes| changes + 1);
         }
         let mut is_switch = false;
         for ((address, server), master) in left.into_iter().zip(masters) {

@@ -22,43 +22,42 @@ use crate::protocol::{Call, Reply, Script};
 use crate::store::connection::outbox::{Entered, Group, Mode, Outbox, Piece, grouped};
 use crate::store::connection::wire::{self, With};
 
-/// A call that waits to be sent. Boxed, because it is moved several times.
-pub(super) struct Waiting(Box<Waits>);
-
-struct Waits {
-    call: Call,
+/// A call that waits to be sent.
+pub(super) struct Waiting {
+    place: Arc<Waits>,
     lock: u32,
     mode: Mode,
-    is_taken: IsTaken,
     answer: oneshot::Sender<Result<Value, Fault>>,
 }
 
 impl Piece for Waiting {
     fn call(&self) -> &Call {
-        &self.0.call
+        &self.place.call
     }
 
     fn lock(&self) -> u32 {
-        self.0.lock
+        self.lock
     }
 
     fn mode(&self) -> Mode {
-        self.0.mode
+        self.mode
     }
 }
 
-/// Whether the sender took a call, or its caller withdrew it. Who sets this first has the call.
-#[derive(Clone)]
-struct IsTaken(Arc<AtomicBool>);
+struct Waits {
+    call: Call,
+    /// The sender took the call, or its caller withdrew it. Who sets this first has the call.
+    is_taken: AtomicBool,
+}
 
-impl IsTaken {
+impl Waits {
     fn takes(&self) -> bool {
-        !self.0.swap(true, Ordering::AcqRel)
+        !self.is_taken.swap(true, Ordering::AcqRel)
     }
 }
 
 /// The place of a caller in the outbox. If its future is dropped, the call is not sent.
-struct Place(IsTaken);
+struct Place(Arc<Waits>);
 
 impl Drop for Place {
     fn drop(&mut self) {
@@ -79,16 +78,14 @@ impl Server {
         let mut waits = None;
         let entered = connection.open.outbox.enter(|| {
             let (answer, answered) = oneshot::channel();
-            let is_taken = IsTaken(Arc::default());
-            waits = Some((Place(is_taken.clone()), answered));
+            let place = Arc::new(Waits { call: call.clone(), is_taken: AtomicBool::new(false) });
+            waits = Some((Place(Arc::clone(&place)), answered));
             let mode = if connection.is_asking { Mode::Asking } else { Mode::Together };
-            let lock = connection.index.number();
-            Waiting(Box::new(Waits { call: call.clone(), lock, mode, is_taken, answer }))
+            Waiting { place, lock: connection.index.number(), mode, answer }
         });
         let result = match (entered, waits) {
             (Entered::Waits, Some((place, answered))) => {
-                // Boxed: a caller that is alone does not wait, and the size of this future would burden every call.
-                Box::pin(self.wait_for_sender(limit, connection, place, answered)).await
+                self.wait_for_sender(limit, connection, place, answered).await
             }
             (Entered::Now, _) => self.send_alone(limit, connection, call).await,
             _ => {
@@ -130,7 +127,7 @@ impl Server {
         let sent = |place: &Place| if place.0.takes() { Sent::No } else { Sent::Unknown };
         let fault = match answer {
             // From the moment when the server was left, no reply of it counts.
-            Ok(_) if self.link.can_switch() && self.has_left.get() => {
+            Ok(_) if self.link.can_switch() && self.has_left.get() > 0 => {
                 Fault::new(FaultKind::Broken, sent(&place), LEFT).at(&self.address)
             }
             Ok(Ok(Ok(reply))) => return Ok(reply),
@@ -260,8 +257,8 @@ impl Sender {
         let waiting = self.again.len() + self.next.len();
         // A call that the server did not run is sent once more. But if its caller has left, an undo is sent or will be,
         // and a copy that runs after the undo would leave a lock.
-        let again = self.again.drain(..).filter(|call| !call.0.answer.is_closed());
-        let calls: Vec<_> = again.chain(self.next.drain(..).filter(|call| call.0.is_taken.takes())).collect();
+        let again = self.again.drain(..).filter(|call| !call.answer.is_closed());
+        let calls: Vec<_> = again.chain(self.next.drain(..).filter(|call| call.place.takes())).collect();
         if calls.len() < waiting {
             self.outbox.left(waiting - calls.len());
         }
@@ -312,7 +309,7 @@ impl Sender {
                 for group in groups {
                     server.commands.sends(start).ends(Err(fault.sent));
                     answered += group.calls.len();
-                    group.calls.into_iter().for_each(|call| _ = call.0.answer.send(Err(fault.clone())));
+                    group.calls.into_iter().for_each(|call| _ = call.answer.send(Err(fault.clone())));
                 }
             }
         }
@@ -333,7 +330,7 @@ impl Sender {
         let mut again = |calls: Vec<Waiting>, mode| {
             let count = calls.len();
             self.again.extend(calls.into_iter().map(|mut call| {
-                call.0.mode = mode;
+                call.mode = mode;
                 call
             }));
             count
@@ -360,7 +357,7 @@ impl Sender {
         };
         for (call, reply) in calls.into_iter().zip(replies) {
             // This fails if the caller has left or its time limit is over.
-            let _ = call.0.answer.send(reply.map_err(|fault| fault.at(&server.address)));
+            let _ = call.answer.send(reply.map_err(|fault| fault.at(&server.address)));
         }
         0
     }
