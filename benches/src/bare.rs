@@ -117,7 +117,7 @@ const OURS: Kind = Kind {
     calls: |name| {
         [
             (vec![text(name)], vec![owner(), Number(LEASE_MS)]),
-            (vec![text(name)], vec![owner(), Number(0), text(&lock_channel(name))]),
+            (vec![text(name)], vec![owner(), text(&lock_channel(name))]),
         ]
     },
     channel: lock_channel,
@@ -142,7 +142,7 @@ const OUR_FAIR: Kind = Kind {
         let queue = QUEUE.map(|prefix| key(prefix, name));
         let keys = [&[text(name)][..], &queue, &[text(&lock_channel(name))]].concat();
         let acquire = vec![owner(), Number(LEASE_MS), Number(ALLOWANCE_MS), Number(JAVA_WAIT_MS)];
-        [(keys.clone(), acquire), (keys, vec![owner(), Number(0), Number(JAVA_WAIT_MS)])]
+        [(keys.clone(), acquire), (keys, vec![owner(), Number(JAVA_WAIT_MS)])]
     },
     is_fair: true,
     ..OURS
@@ -155,7 +155,7 @@ const OUR_READ: Kind = Kind {
         let keys = vec![text(name), text(&read_write_channel(name))];
         [
             (keys.clone(), vec![owner(), Grant, Number(LEASE_MS)]),
-            (keys, vec![owner(), Grant, Number(0), Number(LEASE_MS)]),
+            (keys, vec![owner(), Grant, Number(LEASE_MS)]),
         ]
     },
     channel: read_write_channel,
@@ -167,7 +167,7 @@ const OUR_WRITE: Kind = Kind {
     release: || lua::source("write/release.lua"),
     calls: |name| {
         let keys = vec![text(name), text(&read_write_channel(name))];
-        [(keys.clone(), vec![writer(), Number(LEASE_MS), Number(0)]), (keys, vec![writer(), Number(0)])]
+        [(keys.clone(), vec![writer(), Number(LEASE_MS), Number(0)]), (keys, vec![writer()])]
     },
     channel: read_write_channel,
     ..OURS

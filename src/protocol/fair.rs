@@ -50,7 +50,7 @@ impl Protocol for Fair {
         )
     }
 
-    fn release(&self, holder: HolderRef<'_>, keep: u32) -> Call {
+    fn release(&self, holder: HolderRef<'_>) -> Call {
         let HolderRef { keys, owner, .. } = holder;
         let [list, scores, records, tickets] = queue_keys(keys);
         scripts::fair_release(
@@ -61,7 +61,6 @@ impl Protocol for Fair {
             tickets,
             &keys.channel,
             owner,
-            keep,
             java_wait(),
         )
     }

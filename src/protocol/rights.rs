@@ -190,7 +190,7 @@ mod tests {
             ("lock", "a"),
         ];
         let mut run_by_scripts =
-            run(&["read/", "write/", "inspect.lua", "rlock/reenter.lua", "rlock/renew.lua"]);
+            run(&["read/", "write/", "inspect.lua", "rlock/show.lua", "rlock/renew.lua"]);
         forget_type(&mut run_by_scripts);
         assert_eq!(granted(both(&Read, &Write), &names), run_by_scripts);
     }

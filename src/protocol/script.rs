@@ -265,7 +265,7 @@ mod tests {
         for protocol in protocols {
             let keys = protocol.keys("a".into());
             let holder = HolderRef { keys: &keys, owner: &owner, grant: 1, total: 1, config: &config };
-            let script = protocol.release(holder, 0).script;
+            let script = protocol.release(holder).script;
             let (plain, sharded) = (script.form(false), script.form(true));
             assert_eq!(plain.source.matches("redis.pcall('publish', channel").count(), 1, "{}", script.file);
             assert_eq!(

@@ -74,7 +74,7 @@ scripts! {
         claims_acquire("claims/acquire.lua"; counter ..lock; owner, lease_ms);
         fair_acquire("fair/acquire.lua" of 64; lock, queue, scores, records, tickets, channel; owner, lease_ms, allowance_ms, java_wait_ms);
         fair_heartbeat("fair/heartbeat.lua"; lock, queue, scores, records, tickets, channel; allowance_ms, java_wait_ms, owners);
-        fair_release("fair/release.lua" of 64; lock, queue, scores, records, tickets, channel; owner, keep, java_wait_ms);
+        fair_release("fair/release.lua" of 64; lock, queue, scores, records, tickets, channel; owner, java_wait_ms);
         fair_waiters("fair/waiters.lua"; queue; );
         fenced_acquire("fenced/acquire.lua" of 64; lock, counter; owner, lease_ms);
         inspect("inspect.lua"; lock; cursor);
@@ -82,16 +82,16 @@ scripts! {
         place("place.lua"; queue; waiter);
         read_acquire("read/acquire.lua" of 48; lock, channel; owner, grant, lease_ms);
         read_confirm("read/confirm.lua" of 48; lock, channel; owner, grant, lease_ms, stop_ms, calm_ms, is_gap);
-        read_reenter("read/reenter.lua" of 64; lock, channel; owner, grant, want, lease_ms);
-        read_release("read/release.lua" of 48; lock, channel; owner, grant, keep, usual_ms);
+        read_release("read/release.lua" of 48; lock, channel; owner, grant, usual_ms);
+        read_show("read/show.lua" of 64; lock, channel; owner, grant, count, lease_ms);
         read_state("read/state.lua" of 64; lock, channel; );
         record_ages("records/ages.lua"; records; owners);
         record_keep("records/keep.lua"; records; expiry_ms);
         record_list("records/list.lua"; records; );
         record_remove("records/remove.lua"; records; owners);
         rlock_acquire("rlock/acquire.lua" of 64; lock; owner, lease_ms);
-        rlock_reenter("rlock/reenter.lua" of 64; lock; owner, want, lease_ms);
-        rlock_release("rlock/release.lua" of 64; lock; owner, keep, channel);
+        rlock_release("rlock/release.lua" of 64; lock; owner, channel);
+        rlock_show("rlock/show.lua" of 64; lock; owner, count, lease_ms);
         rlock_state("rlock/state.lua" of 64; lock; );
         self_test("self_test.lua"; key; other);
         semaphore_acquire("semaphore/acquire.lua" of 48; semaphore, permits; ids, total, lease_ms, slack_ms, channel);
@@ -102,7 +102,7 @@ scripts! {
         semaphore_state("semaphore/state.lua"; semaphore, permits; total, slack_ms);
         waiters("waiters.lua"; lock; channel);
         write_acquire("write/acquire.lua" of 64; lock, channel; writer, lease_ms, turn_ms);
-        write_release("write/release.lua" of 64; lock, channel; writer, keep);
+        write_release("write/release.lua" of 64; lock, channel; writer);
         write_state("write/state.lua" of 64; lock; );
     }
     batches {

@@ -140,12 +140,10 @@ fn ms(text: &str) -> String {
 fn common(words: &[&str]) -> Call {
     let lock = vec![state::LOCK.to_owned()];
     match words {
-        ["reenter", who, want, lease] => {
-            ("rlock/reenter.lua", lock, vec![owner(who), (*want).to_owned(), ms(lease)])
+        ["show", who, count, lease] => {
+            ("rlock/show.lua", lock, vec![owner(who), (*count).to_owned(), ms(lease)])
         }
-        ["release", who, keep] => {
-            ("rlock/release.lua", lock, vec![owner(who), (*keep).to_owned(), CHANNEL.to_owned()])
-        }
+        ["release", who] => ("rlock/release.lua", lock, vec![owner(who), CHANNEL.to_owned()]),
         ["renew", lease, who] => ("rlock/renew.lua", lock, vec![ms(lease), owner(who)]),
         ["state"] => ("rlock/state.lua", lock, Vec::new()),
         _ => panic!("what is {words:?}?"),

@@ -204,13 +204,14 @@ impl<'a> PendingMembers<'a> {
         Ok(answers)
     }
 
-    fn attempt(&self, member: usize, if_held: IfHeld) -> impl Future<Output = Reply> + Send {
+    async fn attempt(&self, member: usize, if_held: IfHeld) -> Reply {
         let hold = &self.pending[member];
         let lease = self.handle.lease(&hold.grant.lock.engine.config);
-        // A re-entry never queues: if the owner's hold is gone, the server says so, and the call begins anew with a new
-        // id.
-        let if_held = if hold.want > 1 { IfHeld::Refuse } else { if_held };
-        hold.grant.attempt(hold.want, lease, if_held)
+        match hold.want {
+            1 => hold.grant.attempt(lease, if_held).await,
+            // If the owner's hold is gone, the server says so, and the call begins anew with a new id.
+            count => hold.grant.reenter(count, lease).await,
+        }
     }
 
     /// Reads the reply of one member.
