@@ -53,16 +53,7 @@ impl Protocol for Fair {
     fn release(&self, holder: HolderRef<'_>) -> Call {
         let HolderRef { keys, owner, .. } = holder;
         let [list, scores, records, tickets] = queue_keys(keys);
-        scripts::fair_release(
-            &keys.lock,
-            list,
-            scores,
-            records,
-            tickets,
-            &keys.channel,
-            owner,
-            java_wait(),
-        )
+        scripts::fair_release(&keys.lock, list, scores, records, tickets, &keys.channel, owner, java_wait())
     }
 
     fn waiters(&self, keys: &LockKeys) -> Call {

@@ -469,7 +469,8 @@ impl World {
                             if ran == Ran::Refused {
                                 self.tells(|machine, _| machine.shows_no_more(NOW));
                             }
-                        } else if ran != Ran::Refused && *background.answered.get_or_insert(0) >= LATE_COPIES {
+                        } else if ran != Ran::Refused && *background.answered.get_or_insert(0) >= LATE_COPIES
+                        {
                             self.background_ends(true);
                         }
                     }

@@ -642,7 +642,11 @@ impl<H: Deadline> Machine<H> {
             // A release that is under way can still explain the missing hold, or the next release asks.
             return self.given_back.extend(asks);
         }
-        let mut asks = asks.into_iter().chain(if is_lost { std::mem::take(&mut self.given_back) } else { SmallVec::new() });
+        let mut asks = asks.into_iter().chain(if is_lost {
+            std::mem::take(&mut self.given_back)
+        } else {
+            SmallVec::new()
+        });
         if is_lost && !self.has_holds() {
             // Report one loss for the lock, however many nested holds were given back.
             asks.next().into_iter().for_each(|hold| effects.was_gone(hold));

@@ -40,9 +40,11 @@ impl Grant {
                 report_release(reply, &self.lock);
                 reply == ReleaseReply::Gone
             }),
-            Some(_) => self.lock.run(&connection, &call).await.and_then(|reply| {
-                Ok(AcquireReply::parse(&reply, false)? == AcquireReply::Lost)
-            }),
+            Some(_) => self
+                .lock
+                .run(&connection, &call)
+                .await
+                .and_then(|reply| Ok(AcquireReply::parse(&reply, false)? == AcquireReply::Lost)),
         };
         let is_gone = match reply {
             Ok(is_gone) => is_gone,
