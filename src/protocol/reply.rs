@@ -35,6 +35,7 @@ pub(super) mod number {
         MORE_DEAD = -15,
         TOO_MANY = -16,
         WANTED = -17,
+        LATE = -18,
     }
 }
 
