@@ -23,7 +23,13 @@ impl Protocol for Fenced {
     }
 
     fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, _if_held: IfHeld) -> Call {
-        scripts::fenced_acquire(&holder.keys.lock, counter(holder.keys), holder.owner, millis(lease), Arg::ValidUntil)
+        scripts::fenced_acquire(
+            &holder.keys.lock,
+            counter(holder.keys),
+            holder.owner,
+            millis(lease),
+            Arg::ValidUntil,
+        )
     }
 
     fn keys(&self, lock: Arc<str>) -> LockKeys {

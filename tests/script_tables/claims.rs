@@ -103,7 +103,8 @@ impl<'a> Locks<'a> {
         let keys = self.keys();
         let mut eval = cmd("EVAL");
         eval.arg(lua::source("claims/acquire.lua")).arg(keys.len() + 1).arg(COUNTER).arg(keys);
-        let reply: Value = eval.arg(owner("A")).arg(ms("30s")).arg(valid_until).query(&mut self.connection).unwrap();
+        let reply: Value =
+            eval.arg(owner("A")).arg(ms("30s")).arg(valid_until).query(&mut self.connection).unwrap();
         self.show(&reply)
     }
 

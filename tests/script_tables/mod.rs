@@ -80,7 +80,11 @@ impl Table<'_> {
         let state_before = state::read(&mut self.connection);
         if lua::in_time((self.call)(&words).0).is_some() {
             assert_eq!(self.call_until(&words, Some(lua::TOO_LATE)), ("LATE".to_owned(), "-".to_owned()));
-            assert_eq!(state::read(&mut self.connection), state_before, "a late copy changes the state: {before} | {command}");
+            assert_eq!(
+                state::read(&mut self.connection),
+                state_before,
+                "a late copy changes the state: {before} | {command}"
+            );
         }
         let (reply, published) = self.call(&words);
         let after = state::read(&mut self.connection);

@@ -449,7 +449,9 @@ fn the_number_of_available_permits_is_published_if_there_are_any() {
         server.run::<()>(&["SET", "published", "nothing"]);
         let text =
             lua::source(file).replace("redis.pcall('publish', channel, ", "redis.call('set', 'published', ");
-        server.run::<Value>(&[&["EVAL", &text, "2", "a", "{a}:timeout"], args, lua::in_time(file).as_slice()].concat());
+        server.run::<Value>(
+            &[&["EVAL", &text, "2", "a", "{a}:timeout"], args, lua::in_time(file).as_slice()].concat(),
+        );
         server.run::<String>(&["GET", "published"])
     };
     let state = |number: &str, ends: &str| {

@@ -59,3 +59,46 @@ impl Clock {
         clock::now().since(Moment::from_nanos(self.learned.load(Ordering::Acquire)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn time(seconds: &str) -> Value {
+        Value::Array([seconds, "250000"].map(|text| Value::BulkString(text.into())).to_vec())
+    }
+
+    #[test]
+    fn a_command_is_valid_for_its_whole_time_and_less_than_a_second_longer() {
+        let clock = Clock::default();
+        assert!(clock.is_old());
+        clock.learn(&time("1700000000")).unwrap();
+        assert!(!clock.is_old());
+        // A server is late when its whole seconds are greater.
+        let valid_until = [0, 700, 760, 3_000].map(|ms| clock.valid_until(Duration::from_millis(ms)));
+        assert_eq!(valid_until, [1_700_000_000, 1_700_000_000, 1_700_000_001, 1_700_000_003]);
+    }
+
+    #[test]
+    fn a_server_whose_seconds_have_not_ten_digits_is_refused() {
+        for seconds in ["999999999", "10000000000", "-100000000", "x"] {
+            let fault = Clock::default().learn(&time(seconds)).unwrap_err();
+            assert_eq!((fault.kind, fault.sent), (FaultKind::Configuration, Sent::No), "{seconds}");
+        }
+    }
+
+    /// Also if the client's clock is fast.
+    #[cfg(feature = "unstable-simulation")]
+    #[tokio::test(start_paused = true)]
+    async fn no_computed_time_is_later_than_that_of_the_server() {
+        let before = clock::ProcessClock::start(Duration::from_secs(60), 800).enter();
+        let clock = Clock::default();
+        clock.learn(&time("1700000000")).unwrap();
+        tokio::time::advance(Duration::from_secs(59) + Duration::from_millis(749)).await;
+        assert!(!clock.is_old());
+        assert_eq!(clock.valid_until(Duration::ZERO), 1_700_000_059);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(clock.is_old());
+        clock::ProcessClock::leave(before);
+    }
+}

@@ -140,7 +140,8 @@ pub(crate) async fn connect_to_master(endpoint: &Endpoint, name: &ClientName) ->
 
 /// Names a connection, and learns the server's time on it.
 async fn named(mut connection: Multiplexed, name: &ClientName, server: &str) -> Result<Multiplexed, Fault> {
-    let replies = name.set_with(&[&cmd("TIME")], &mut connection, server).await.map_err(wire::connect_fault)?;
+    let replies =
+        name.set_with(&[&cmd("TIME")], &mut connection, server).await.map_err(wire::connect_fault)?;
     connection.clock().learn(&replies[0])?;
     Ok(connection)
 }

@@ -238,7 +238,11 @@ fn command<'a>(
 pub(crate) fn reply_to(call: &Call, value: Value) -> Result<Reply, Fault> {
     let reply = reply(value)?;
     if call.expires() && reply.is_late() {
-        return Err(Fault::new(FaultKind::Late, Sent::Refused, "by the server's clock, the call came after its time"));
+        return Err(Fault::new(
+            FaultKind::Late,
+            Sent::Refused,
+            "by the server's clock, the call came after its time",
+        ));
     }
     Ok(reply)
 }
