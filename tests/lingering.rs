@@ -389,7 +389,7 @@ impl Scripts<'_> {
     fn run(&self, file: &str, args: &[&str]) -> Option<i64> {
         let source = lua::source(file);
         let words = ["EVAL", &source, "2", "a", "redisson_rwlock:{a}"];
-        self.0.server.run(&[&words, args].concat())
+        self.0.server.run(&[&words, args, lua::in_time(file).as_slice()].concat())
     }
 
     fn acquire(&self, owner: &str) -> Option<i64> {

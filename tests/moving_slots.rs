@@ -55,7 +55,13 @@ impl Scene {
 }
 
 fn evaluate(connection: &mut Connection, (file, keys, args): Call<'_>) -> Result<Value, RedisError> {
-    cmd("EVAL").arg(lua::sharded(&lua::source(file))).arg(keys.len()).arg(keys).arg(args).query(connection)
+    cmd("EVAL")
+        .arg(lua::sharded(&lua::source(file)))
+        .arg(keys.len())
+        .arg(keys)
+        .arg(args)
+        .arg(lua::in_time(file))
+        .query(connection)
 }
 
 /// On a busy machine, the servers can take each other for dead. Then nothing runs until the cluster is well again.

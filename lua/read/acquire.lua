@@ -7,9 +7,10 @@
                     intent of a writer
   KEYS[2]  channel  where the waiters of this lock listen. Declared so that the script is refused while the slot moves
 
-  ARGV[1]  owner     text: "<client uuid>:<n>", never used for an earlier hold, except by an owner that holds the write lock
-  ARGV[2]  grant     number of the grant: never used before, and greater than the numbers of all earlier grants
-  ARGV[3]  lease_ms  milliseconds, > 0
+  ARGV[1]  owner        text: "<client uuid>:<n>", never used for an earlier hold, except by an owner that holds the write lock
+  ARGV[2]  grant        number of the grant: never used before, and greater than the numbers of all earlier grants
+  ARGV[3]  lease_ms     milliseconds, > 0
+  ARGV[4]  valid_until  seconds of the server's time, ten digits: the script does nothing after them
 
   With  replies needs_right_to_expire tag_of read_write/writer read_write/intent_key read_write/hold_key read_write/grant_of
   With  read_write/others_of
@@ -22,6 +23,7 @@
     LOST          this owner has a later hold
     OTHER_KIND    the key is a lock that is not a read-write lock
     NOT_A_LOCK    the key is a hash that is no lock
+    LATE          valid_until has passed
   Publishes  nothing
   Repeating  a copy that finds its own hold answers "granted" and adds no hold. A copy that runs after the hold was
              released creates an orphan. The sender releases this orphan until no copy can arrive
@@ -30,7 +32,11 @@
 local COME_MS = 10
 
 local lock, channel = KEYS[1], KEYS[2]
-local owner, grant, lease_ms = ARGV[1], ARGV[2], ARGV[3]
+local owner, grant, lease_ms, valid_until = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+
+if redis.call('time')[1] > valid_until then
+  return LATE
+end
 
 local tag = tag_of(lock)
 local intent, first_key = intent_key(tag), hold_key(tag, owner, '1')

@@ -47,6 +47,7 @@ impl Protocol for Fair {
             millis(lease),
             if if_held == IfHeld::Refuse { 0 } else { millis(config.fair_allowance()) },
             java_wait(),
+            Arg::ValidUntil,
         )
     }
 

@@ -68,7 +68,7 @@ impl Protocol for Read {
 
     fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, _if_held: IfHeld) -> Call {
         let HolderRef { keys, owner, grant, .. } = holder;
-        scripts::read_acquire(&keys.lock, &keys.channel, owner, grant, millis(lease))
+        scripts::read_acquire(&keys.lock, &keys.channel, owner, grant, millis(lease), Arg::ValidUntil)
     }
 
     fn show(&self, holder: HolderRef<'_>, count: u32, lease: Duration) -> Call {
@@ -124,7 +124,7 @@ impl Protocol for Write {
     fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, if_held: IfHeld) -> Call {
         let LockKeys { lock, channel, .. } = holder.keys;
         let turn = if if_held == IfHeld::BlockReaders { millis(holder.config.writer_turn()) } else { 0 };
-        scripts::write_acquire(lock, channel, self.field(holder), millis(lease), turn)
+        scripts::write_acquire(lock, channel, self.field(holder), millis(lease), turn, Arg::ValidUntil)
     }
 
     fn release(&self, holder: HolderRef<'_>) -> Call {

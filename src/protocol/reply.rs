@@ -26,14 +26,15 @@ pub(super) mod number {
         ATTEMPT_AGAIN = -6,
         CANNOT_COUNT = -7,
         LOST = -8,
-        NOBODY_TOLD = -9,
-        BESIDE_DATA = -10,
-        RENEWED = -11,
-        PLACE_KEPT = -12,
-        FIRST_AND_FREE = -13,
-        MORE_DEAD = -14,
-        TOO_MANY = -15,
-        WANTED = -16,
+        LATE = -9,
+        NOBODY_TOLD = -10,
+        BESIDE_DATA = -11,
+        RENEWED = -12,
+        PLACE_KEPT = -13,
+        FIRST_AND_FREE = -14,
+        MORE_DEAD = -15,
+        TOO_MANY = -16,
+        WANTED = -17,
     }
 }
 

@@ -58,6 +58,7 @@ impl Protocol for Semaphore {
             millis(lease),
             slack(),
             channel(keys),
+            Arg::ValidUntil,
         )
     }
 

@@ -40,6 +40,8 @@ impl<'a> Attempt<'a> {
             None => lock.connection().await?,
             Some(_) => lock.connection_of_acquires().await?,
         };
+        // Before the attempt counts: otherwise it could be sent after its undo.
+        connection.know_time().await?;
         let sent = clock::now();
         let begin = |grant: &Arc<Grant>| {
             let (number, rules) = (connection.number(), grant.rules());

@@ -26,7 +26,7 @@ pub struct Late {
 }
 
 /// The reply to a confirmation of a hold for which nobody waits. Readers join such a hold as one that was granted just now.
-const CONFIRMED: &[u8] = b":-11";
+const CONFIRMED: &[u8] = b":-12";
 
 impl Oracle {
     /// A server ran a command.
@@ -73,7 +73,7 @@ impl Oracle {
             if script.file.ends_with("/acquire.lua") {
                 // Of a semaphore: the permits that are left, and the total.
                 let is_granted = reply.starts_with(if is_semaphore { b"*" } else { b"$" })
-                    && !reply.starts_with(b"*2\r\n:-15");
+                    && !reply.starts_with(b"*2\r\n:-16");
                 if is_granted {
                     let key = String::from_utf8_lossy(&script.keys[0]).into_owned();
                     let is_late = self.commands.get(&numbers).is_some_and(|(_, released)| *released > 0);
