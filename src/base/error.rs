@@ -406,7 +406,8 @@ impl Error {
             FaultKind::Rejected | FaultKind::WrongType => Self::Server,
             FaultKind::RuntimeGone => return Self::RuntimeGone,
             FaultKind::TimedOut => Self::TimedOut,
-            FaultKind::SeveralSlots
+            FaultKind::Late
+            | FaultKind::SeveralSlots
             | FaultKind::Split
             | FaultKind::TooFewReplicas { .. }
             | FaultKind::Unavailable => Self::Unavailable,
@@ -580,7 +581,7 @@ mod tests {
     fn all_kinds() -> Vec<FaultKind> {
         use FaultKind::*;
         let mut all =
-            vec![Authentication, Broken, Configuration, OutOfMemory, Permission, ReadOnly, Rejected];
+            vec![Authentication, Broken, Configuration, Late, OutOfMemory, Permission, ReadOnly, Rejected];
         all.extend([RuntimeGone, SeveralSlots, Split, TimedOut, Unavailable, Unreachable, WrongType]);
         all.push(TooFewReplicas { acknowledged: 0, wanted: 1 });
         all

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::script::Call;
+use super::script::{Arg, Call};
 use super::scripts;
 use super::traits::{HolderRef, IfHeld, LockType, Protocol, Traits, millis};
 
@@ -16,6 +16,6 @@ impl Protocol for Reentrant {
     }
 
     fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, _if_held: IfHeld) -> Call {
-        scripts::rlock_acquire(&holder.keys.lock, holder.owner, millis(lease))
+        scripts::rlock_acquire(&holder.keys.lock, holder.owner, millis(lease), Arg::ValidUntil)
     }
 }

@@ -47,23 +47,14 @@ impl Protocol for Fair {
             millis(lease),
             if if_held == IfHeld::Refuse { 0 } else { millis(config.fair_allowance()) },
             java_wait(),
+            Arg::ValidUntil,
         )
     }
 
-    fn release(&self, holder: HolderRef<'_>, keep: u32) -> Call {
+    fn release(&self, holder: HolderRef<'_>) -> Call {
         let HolderRef { keys, owner, .. } = holder;
         let [list, scores, records, tickets] = queue_keys(keys);
-        scripts::fair_release(
-            &keys.lock,
-            list,
-            scores,
-            records,
-            tickets,
-            &keys.channel,
-            owner,
-            keep,
-            java_wait(),
-        )
+        scripts::fair_release(&keys.lock, list, scores, records, tickets, &keys.channel, owner, java_wait())
     }
 
     fn waiters(&self, keys: &LockKeys) -> Call {

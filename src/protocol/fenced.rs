@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::keys::{LockKeys, fencing_counter, lock_channel};
 use super::rights::{self, Right};
-use super::script::Call;
+use super::script::{Arg, Call};
 use super::scripts;
 use super::traits::{HolderRef, IfHeld, LockType, Protocol, Traits, millis};
 
@@ -23,7 +23,13 @@ impl Protocol for Fenced {
     }
 
     fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, _if_held: IfHeld) -> Call {
-        scripts::fenced_acquire(&holder.keys.lock, counter(holder.keys), holder.owner, millis(lease))
+        scripts::fenced_acquire(
+            &holder.keys.lock,
+            counter(holder.keys),
+            holder.owner,
+            millis(lease),
+            Arg::ValidUntil,
+        )
     }
 
     fn keys(&self, lock: Arc<str>) -> LockKeys {

@@ -7,6 +7,7 @@ use std::{fmt, iter};
 use smallvec::{SmallVec, smallvec};
 use uuid::Uuid;
 
+use super::reply::number;
 use crate::base::limits::limits;
 
 /// A Lua script, in its forms. `build.rs` makes all of them from one file.
@@ -106,6 +107,11 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    /// Whether the server may run the call for a limited time only: a first acquire, which creates something for a new id.
+    pub(crate) fn expires(&self) -> bool {
+        matches!(self.args.last(), Some(Arg::ValidUntil))
+    }
+
     /// The same call without its keys: a user without the right to them can make it, if the script allows that.
     pub(crate) fn without_keys(self) -> Self {
         Self { keys: SmallVec::new(), ..self }
@@ -121,6 +127,8 @@ pub(crate) enum Arg {
     /// The ids of permits of a semaphore, which stand behind each other.
     Permits(PermitIds),
     Text(Arc<str>),
+    /// Until when the server may run the call, in seconds of its own clock. The store fills it in when it sends the call.
+    ValidUntil,
 }
 
 /// Consecutive ids of permits. On the wire an id has 16 bytes: 8 of the client, and 8 that are counted.
@@ -164,6 +172,7 @@ impl fmt::Display for Arg {
                 Ok(())
             }
             Self::Text(text) => text.fmt(f),
+            Self::ValidUntil => f.write_str("valid until"),
         }
     }
 }
@@ -213,6 +222,13 @@ pub(crate) enum Reply {
     List(Vec<Self>),
     Nil,
     Text(String),
+}
+
+impl Reply {
+    /// Whether a call that [expires](Call::expires) came too late, and changed nothing.
+    pub(crate) const fn is_late(&self) -> bool {
+        matches!(self, Self::Int(number::LATE))
+    }
 }
 
 /// A script that does the same for many rows in one command, in two forms.
@@ -275,7 +291,7 @@ mod tests {
         for protocol in protocols {
             let keys = protocol.keys("a".into());
             let holder = HolderRef { keys: &keys, owner: &owner, grant: 1, total: 1, config: &config };
-            let script = protocol.release(holder, 0).script;
+            let script = protocol.release(holder).script;
             let (plain, sharded) = (script.form(false), script.form(true));
             assert_eq!(plain.source.matches("redis.pcall('publish', channel").count(), 1, "{}", script.file);
             assert_eq!(

@@ -302,7 +302,7 @@ impl Store {
         hops: &mut (dyn FnMut(&Connection) + Send),
     ) -> Result<(Reply, u32), Fault> {
         match connection.server()?.run_on_replicas(connection, call, sync).await {
-            Err(fault) if fault.redirect.is_some() => {
+            Err(fault) if fault.is_followed() => {
                 self.topology.follow(fault, Answer::OnReplicas(sync), connection, call, hops).await
             }
             result => result,
@@ -331,7 +331,7 @@ impl Store {
         let limit = TimeLimit::from_now(limit);
         match connection.server()?.run(limit, connection, call).await {
             // Boxed: this is rare, and the size of this future would burden every call.
-            Err(fault) if fault.redirect.is_some() => {
+            Err(fault) if fault.is_followed() => {
                 let following = self.topology.follow(fault, Answer::Within(limit), connection, call, hops);
                 Box::pin(following).await.map(|(reply, _)| reply)
             }

@@ -103,7 +103,7 @@ async fn the_last_living_reader_among_many_frees_the_lock() {
         if !is_alone {
             live(1);
         }
-        let args = ["EVAL", &release, "2", "a", "redisson_rwlock:{a}", &owner(0), "1", "0", "30000"];
+        let args = ["EVAL", &release, "2", "a", "redisson_rwlock:{a}", &owner(0), "1", "30000"];
         assert_eq!(scene.server.run::<i64>(&args), 0);
         assert_eq!(scene.server.run::<bool>(&["HEXISTS", "a", &owner(1)]), !is_alone, "round {round}");
         assert!(!scene.server.run::<bool>(&["HEXISTS", "a", &owner(0)]), "round {round}");

@@ -17,9 +17,9 @@ pub trait Fixture: Send + Sync + 'static {
     const IS_SHARED: bool = false;
     const IS_READ_WRITE: bool = false;
 
-    /// The scripts that acquire, re-enter, renew and release it.
+    /// The scripts that acquire it, show its hold count, renew it and release it.
     const ACQUIRE: &'static str;
-    const REENTER: &'static str = "rlock/reenter.lua";
+    const SHOW: &'static str = "rlock/show.lua";
     const RENEW: &'static str = "rlock/renew.lua";
     const RELEASE: &'static str;
 
@@ -140,7 +140,7 @@ macro_rules! read_write_fixture {
 }
 
 read_write_fixture!(ReadLocks: Read ReadLock by into_read, scripts in "read",
-    IS_SHARED: bool = true, REENTER: &'static str = "read/reenter.lua", RENEW: &'static str = "read/renew.lua");
+    IS_SHARED: bool = true, SHOW: &'static str = "read/show.lua", RENEW: &'static str = "read/renew.lua");
 read_write_fixture!(WriteLocks: Write WriteLock by into_write, scripts in "write");
 
 /// Several locks as one. The rival names them in the opposite order.

@@ -102,13 +102,14 @@ impl<'a> Attempts<'a> {
     /// Attempts once. Unless the call is a try, the attempt also queues if the lock has a queue on the server.
     pub(crate) async fn attempt(&mut self) -> Result<Outcome> {
         loop {
-            let hold = &self.pending;
-            // A re-entry never queues: if the owner's hold is gone, the server says so, and the call begins anew with a
-            // new id.
-            let is_refused = self.is_try || hold.want > 1;
-            let if_held = if is_refused { IfHeld::Refuse } else { self.intent.if_held(clock::now) };
-            // Pinned where it is made: to await it directly would move a large future twice.
-            let reply = pin!(hold.grant.attempt(hold.want, self.handle.lease(), if_held)).await;
+            let (grant, lease) = (&self.pending.grant, self.handle.lease());
+            let if_held = if self.is_try { IfHeld::Refuse } else { self.intent.if_held(clock::now) };
+            let reply = match self.pending.want {
+                // Pinned where it is made: to await it directly would move a large future twice.
+                1 => pin!(grant.attempt(lease, if_held)).await,
+                // If the owner's hold is gone, the server says so, and the call begins anew with a new id.
+                count => pin!(grant.reenter(count, lease)).await,
+            };
             self.at = clock::now();
             let lock = &self.handle.lock;
             return Ok(match reply {

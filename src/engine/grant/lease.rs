@@ -16,7 +16,7 @@ use crate::protocol::{Batch, ConfirmReply, Read, RenewalReply, Row, millis, pars
 use crate::store;
 
 /// The shortest time that Redis can count.
-const SHORTEST: Duration = Duration::from_millis(1);
+pub(super) const SHORTEST: Duration = Duration::from_millis(1);
 
 impl Grant {
     /// Renews this grant alone, for one hold, with a lease that the user chose.

@@ -1,9 +1,9 @@
 //! A grant: what one owner id holds, or possibly holds, on one lock of one server.
 //!
-//! An owner that holds nothing on a name gets a new grant with a new id when it begins to acquire. Re-entries raise the
-//! grant's count and releases lower it. At zero the grant is over, and its id is never used again. So it does no harm
-//! if a command is sent twice, or if an old copy of it runs late. A copy names an id and a target count, and finds
-//! either nothing or the hold that it was meant for. There is one exception: a late copy of a first acquire creates a
+//! An owner that holds nothing on a name gets a new grant with a new id when it begins to acquire. Its re-entries use the
+//! same grant. When nobody needs the hold any more, the grant is over, and its id is never used again. So it does no
+//! harm if a command is sent twice, or if an old copy of it runs late. A copy names an id, and finds either nothing or
+//! the hold that it was meant for. There is one exception: a late copy of a first acquire creates a
 //! hold. The background repeats the release until no such copy can arrive.
 //!
 //! [`machine`] decides, and is pure. Its parts are in files of their own: what this client wants is [`part`], what the
@@ -64,7 +64,7 @@ use super::hold::lease::{Rules, due_after};
 use super::lock_ref::LockRef;
 use super::scheduler::Slot;
 use crate::base::Caller;
-use crate::base::clock::Moment;
+use crate::base::clock::{self, Moment};
 use crate::base::sync::{lock, nothing_is_locked};
 use crate::engine::observer::Lasting;
 use crate::protocol::{Arg, HolderRef, PermitIds};
@@ -336,12 +336,13 @@ impl Grant {
         self.ask(machine::Machine::was_perhaps_lost)
     }
 
-    /// Whether the server can have more holds than desired, or a late copy of an attempt can add one.
+    /// Whether the server can have a hold that is not needed, or a late copy of an attempt can create one, or a count is
+    /// not shown.
     pub(crate) fn is_owed(&self, now: Moment) -> bool {
         self.ask(|machine| machine.is_owed(now))
     }
 
-    /// Whether the server can have more holds than desired, and has not answered a release of them yet. False while an
+    /// Whether the server can have a hold that is not needed, and has not answered a release of it yet. False while an
     /// undo is repeated only because a late copy of an attempt can arrive.
     pub(crate) fn owes_release(&self, now: Moment) -> bool {
         self.ask(|machine| machine.owes_release(now))
@@ -355,6 +356,11 @@ impl Grant {
     /// Whether a first acquire possibly ran without an answer, or a copy of it can still run.
     pub(crate) fn may_run_late(&self) -> bool {
         self.ask(|machine| machine.copies.may_run_late())
+    }
+
+    /// Forgets that a count is not shown. False: a release is owed.
+    fn shows_no_more(&self) -> bool {
+        lock(&self.state).machine.shows_no_more(clock::now())
     }
 
     fn longest_lease(&self) -> Duration {

@@ -15,7 +15,7 @@ use crate::engine::lock_ref::LockRef;
 pub(crate) struct PendingHold {
     pub(crate) grant: Arc<Grant>,
     pub(crate) owner: OwnerKey,
-    /// The count that the attempt asks for: 1 for a first acquire, more for a re-entry.
+    /// The hold count that the acquire makes: 1 for a first acquire, more for a re-entry.
     pub(crate) want: u32,
     /// It became a hold, or was given up.
     pub(crate) is_over: bool,

@@ -89,7 +89,7 @@ async fn wake_fair_waiter(lock: &LockRef) {
 
 async fn force(lock: &LockRef, owner: String, holding: &Holding) -> Result<(), Fault> {
     let owner = Arg::Text(owner.into());
-    let call = lock.protocol.release(lock.holder(&owner, holding.grant), 0);
+    let call = lock.protocol.release(lock.holder(&owner, holding.grant));
     lock.engine.forces();
     lock.engine.read_grants.end_lingering(&lock.keys.lock, clock::now());
     let mut tries = Tries::new(lock.engine.config.retry_timeout());

@@ -234,11 +234,6 @@ impl Source {
     /// The futures of `connector` run in tasks of the client, on the runtime on which the client was made. A future that takes too long,
     /// `command_timeout` at most, is dropped, and `connector` is called again later. So a dropped future must leave nothing behind.
     ///
-    /// # A broken connection
-    ///
-    /// On Linux, set `TCP_USER_TIMEOUT` to 10 seconds. If a connection breaks during an acquire, the client repeats its release for 25
-    /// seconds. In this time, the host must discard what it has not delivered on the broken connection.
-    ///
     /// ```no_run
     /// # use std::io;
     /// # use lockkeeper::{LockClient, Source};

@@ -19,6 +19,8 @@ use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::limits::limits;
 use crate::base::timer::{Instant, timeout_at};
 use crate::protocol::{Call, Reply, Script};
+use crate::store::connection::clock::Clock;
+use crate::store::connection::multiplexed::Multiplexed;
 use crate::store::connection::outbox::{Entered, Group, Mode, Outbox, Piece, grouped};
 use crate::store::connection::wire::{self, With};
 
@@ -94,7 +96,7 @@ impl Server {
                 Err(fault)
             }
         };
-        let result = result.and_then(wire::reply);
+        let result = result.and_then(|value| wire::reply_to(call, value));
         counted.ends(result.as_ref().map(drop).map_err(|fault| fault.sent));
         result
     }
@@ -105,7 +107,8 @@ impl Server {
         connection: &Connection,
         call: &Call,
     ) -> Result<Value, Fault> {
-        let with = With { is_asking: connection.is_asking, sync: None };
+        let valid_until = self.valid_until(connection, call);
+        let with = With { is_asking: connection.is_asking, sync: None, valid_until };
         let is_sharded = self.link.is_sharded();
         let result =
             self.send(limit, connection, async |c| wire::evaluate(c, call, with, is_sharded).await).await;
@@ -161,6 +164,7 @@ pub(super) struct Sender {
     /// Weak: the sender ends with its connection, and a connection with its server.
     server: Weak<Server>,
     connection: MultiplexedConnection,
+    clock: Arc<Clock>,
     outbox: Arc<Outbox<Waiting>>,
     entered: UnboundedReceiver<Waiting>,
     /// Calls that the server did not run, and that are to be sent in another way, before those in `next`.
@@ -188,13 +192,14 @@ type Sending = (Vec<Group<Waiting>>, RedisResult<Vec<Value>>);
 impl Sender {
     pub(super) fn new(
         server: &Arc<Server>,
-        connection: MultiplexedConnection,
+        connection: &Multiplexed,
         outbox: &Arc<Outbox<Waiting>>,
         entered: UnboundedReceiver<Waiting>,
     ) -> Self {
         Self {
             server: Arc::downgrade(server),
-            connection,
+            connection: MultiplexedConnection::clone(connection),
+            clock: Arc::clone(connection.clock()),
             outbox: Arc::clone(outbox),
             entered,
             again: Vec::new(),
@@ -276,9 +281,10 @@ impl Sender {
             }
         }
         let (mut connection, is_sharded) = (self.connection.clone(), server.link.is_sharded());
+        let valid_until = self.clock.valid_until(server.command_timeout);
         let (start, commands) = (Instant::now(), groups.len());
         let mut sending: BoxFuture<'static, Sending> = Box::pin(async move {
-            let replies = wire::send_groups(&mut connection, &groups, is_sharded).await;
+            let replies = wire::send_groups(&mut connection, &groups, is_sharded, valid_until).await;
             (groups, replies)
         });
         // The first poll hands the write to the connection.
