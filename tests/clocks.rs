@@ -246,7 +246,7 @@ async fn no_call_fails_while_the_clock_of_the_server_is_set() {
                         result => result.unwrap(),
                     }
                     calls.fetch_add(1, Ordering::Relaxed);
-                    sleep(MS).await;
+                    sleep(10 * MS).await;
                 }
             }));
         }
