@@ -488,7 +488,7 @@ async fn keys_of_another_kind_are_refused_and_not_changed<F: Fixture>() {
 /// expiry. This holds also when other owners hold the lock.
 async fn a_user_with_a_missing_permission_leaves_no_lock_without_expiry<F: Fixture>() {
     const RIGHTS: &str = "del exists get hdel hexists hget hgetall hlen hmget hrandfield hset incr lindex lpop lrem \
-                          persist pexpire pttl publish rpush set time zadd zcard zrange zrank zrem zscore";
+                          persist pexpire pttl publish rpush set zadd zcard zrange zrank zrem zscore";
     let scene = Scene::start();
     let admin = scene.client().await;
     let mut refused = 0;

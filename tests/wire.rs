@@ -168,8 +168,19 @@ async fn acquire_and_release_are_one_round_trip_each() {
         }
         assert_eq!(scene.server.calls("evalsha"), 2 * PAIRS);
         let stats: String = scene.server.run(&["INFO", "commandstats"]);
-        let inside =
-            ["evalsha", "pttl", "hset", "pexpire", "hdel", "exists", "publish", "config|resetstat", "info"];
+        assert_eq!(scene.server.calls("time"), PAIRS, "only in the script that acquires");
+        let inside = [
+            "evalsha",
+            "time",
+            "pttl",
+            "hset",
+            "pexpire",
+            "hdel",
+            "exists",
+            "publish",
+            "config|resetstat",
+            "info",
+        ];
         let others: Vec<_> = stats
             .lines()
             .filter_map(|line| line.strip_prefix("cmdstat_")?.split(':').next())

@@ -93,8 +93,8 @@ impl<'a> Wire<'a> {
             if let [late @ .., last] = &words[..]
                 && lua::in_time("/acquire.lua") == Some(&**last)
             {
-                // A late copy changes nothing.
-                pipe.cmd(&late[0]).arg(&late[1..]).arg(lua::TOO_LATE).ignore();
+                // A late copy changes nothing, and says so.
+                pipe.cmd(&late[0]).arg(&late[1..]).arg(lua::TOO_LATE);
             }
             pipe.cmd(&words[0]).arg(&words[1..]);
         }
@@ -104,6 +104,8 @@ impl<'a> Wire<'a> {
             .query(&mut self.connection)
             .map_err(|error| TestCaseError::fail(format!("a command failed: {error}")))?;
         let found = replies.pop().expect("the answer of SEE");
+        replies.retain(|reply| *reply != Value::Int(lua::reply("LATE")));
+        assert_eq!(replies.len(), commands.len(), "{replies:?}");
         let messages = self.messages();
         let took_ms = u64::try_from(began.elapsed().as_millis()).expect("a short time") + 5;
         let found: Vec<(String, i64, Words)> = redis::from_redis_value(found).expect("the answer of SEE");

@@ -154,6 +154,11 @@ fn missing_rights_are_named_for_each_type() {
     let url = with_user(&server, &["+hello", "+ping", "+select"]);
     let found = doctor(&url, &[]);
     assert_eq!((found.bad(), found.code), (vec!["connection"], Some(2)));
+    let url = with_user(&server, &["~*", "&*", "+@all", "-time"]);
+    let found = doctor(&url, &[]);
+    assert_eq!((found.bad(), found.code), (vec!["connection"], Some(2)));
+    let text = found.of("connection")[0]["text"].to_string();
+    assert!(text.contains("`+time`"), "{text}");
 
     // What docs/deploy.md names for every type.
     let page = include_str!("../../../docs/deploy.md");

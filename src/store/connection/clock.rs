@@ -43,20 +43,20 @@ impl Clock {
 
     /// Whether the time is to be learned anew before an acquire.
     pub(crate) fn is_old(&self) -> bool {
-        self.ahead.load(Ordering::Acquire) == 0 || self.age() > FRESH
+        self.ahead.load(Ordering::Acquire) == 0 || self.age(clock::now()) > FRESH
     }
 
     /// The last whole second of the server's clock in which it may run a command that is sent now.
     pub(crate) fn valid_until(&self, timeout: Duration) -> u64 {
         let now = clock::now();
         // Clocks drift, by less than a thousandth.
-        let drift = self.age() / 1_024;
+        let drift = self.age(now) / 1_024;
         let time = now.plus(Duration::from_nanos(self.ahead.load(Ordering::Acquire))).minus(drift);
         time.plus(timeout).as_nanos() / 1_000_000_000
     }
 
-    fn age(&self) -> Duration {
-        clock::now().since(Moment::from_nanos(self.learned.load(Ordering::Acquire)))
+    fn age(&self, now: Moment) -> Duration {
+        now.since(Moment::from_nanos(self.learned.load(Ordering::Acquire)))
     }
 }
 
