@@ -293,7 +293,7 @@ impl Topology {
         for _ in 0..HOPS {
             let Some(server) = self.follow_redirect(&at, &fault, call) else { return Err(fault) };
             let is_asking = fault.redirect.as_ref().is_some_and(|redirect| redirect.is_for_once);
-            at = server.connection(at.index()).await?.asking(is_asking);
+            at = server.connection(at.index).await?.asking(is_asking);
             let result = match answer {
                 Answer::Within(limit) => {
                     let Some(limit) = limit.rest() else { return Err(fault) };
