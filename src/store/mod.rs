@@ -349,7 +349,7 @@ impl Store {
     ) -> Result<Reply, Fault> {
         let mut is_moving = false;
         let hops = &mut |hop: &Connection| is_moving = hop.is_asking;
-        let reply = if connection.index().waits() {
+        let reply = if connection.index.waits() {
             // This connection runs one script at a time. The release waits for its turn, so that its time limit does
             // not include the waits of other scripts. Boxed: this is rare, and the size of this future would burden
             // every call.

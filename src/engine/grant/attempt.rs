@@ -46,7 +46,7 @@ impl<'a> Attempt<'a> {
         let sent = clock::now();
         let begin = |grant: &Arc<Grant>| {
             let (number, rules) = (connection.number(), grant.rules());
-            grant.note(|machine| machine.attempts(number, lease, epoch, rules))
+            grant.ask(|machine| machine.attempts(number, lease, epoch, rules))
         };
         let orders = grants.iter().map(begin).collect::<Option<_>>().ok_or_else(given_up)?;
         Ok(Self { grants, lease, sync, connection, sent, orders, acknowledged: 0 })
@@ -83,13 +83,12 @@ impl<'a> Attempt<'a> {
 
     /// Tells one of the grants how the attempt ended.
     fn ends(&self, index: usize, answer: Answer) {
-        let number = self.connection.number();
-        let (grant, is_granted) = (&self.grants[index], matches!(answer, Answer::Granted));
-        let becomes_hold = grant.note(|machine| {
+        let (grant, number) = (&self.grants[index], self.connection.number());
+        let becomes_hold = grant.ask(|machine| {
             machine.answered(number, self.orders[index], answer);
-            is_granted && machine.is_wanted()
+            matches!(answer, Answer::Granted) && machine.is_wanted()
         });
-        // What is granted becomes a hold next, or is given up. Both look, too.
+        // What was granted becomes a hold or is given up next, and that is an event, too.
         if !becomes_hold {
             grant.look(self.sent); // the answer ends no hold, so no newer time is needed
         }

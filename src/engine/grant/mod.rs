@@ -118,19 +118,14 @@ impl Grant {
         Self { lock, id, number, state: Mutex::new(state) }
     }
 
-    /// Asks the machine.
-    fn ask<T>(&self, question: impl FnOnce(&Machine) -> T) -> T {
-        question(&lock(&self.state).machine)
+    /// Asks the machine, or tells it of an event from which nothing follows.
+    fn ask<T>(&self, question: impl FnOnce(&mut Machine) -> T) -> T {
+        question(&mut lock(&self.state).machine)
     }
 
     /// Tells the machine of an event, and does what follows from it.
     fn event<T>(self: &Arc<Self>, now: Moment, event: impl FnOnce(&mut Machine, &mut Effects) -> T) -> T {
         self.change(now, |state, effects| event(&mut state.machine, effects))
-    }
-
-    /// Tells the machine of an event from which nothing follows.
-    fn note<T>(&self, event: impl FnOnce(&mut Machine) -> T) -> T {
-        event(&mut lock(&self.state).machine)
     }
 
     /// Changes the state, and does what follows from that.
@@ -241,12 +236,12 @@ impl Grant {
 
     /// Records the fencing token that the server granted.
     fn sets_token(&self, token: u64) {
-        self.note(|machine| machine.token = token);
+        self.ask(|machine| machine.token = token);
     }
 
     /// Records that the granted hold is perhaps gone already, so it must not be handed over.
     pub(crate) fn forbids_hand_over(&self) {
-        self.note(|machine| machine.lease.is_unsure = true);
+        self.ask(|machine| machine.lease.is_unsure = true);
     }
 
     /// Removes a hold that was given back: from here on, the lease is not renewed for it. The caller sends the release,
@@ -257,7 +252,7 @@ impl Grant {
 
     /// Records that a future attends to this grant, and so sends what is owed.
     pub(crate) fn attended(&self) {
-        self.note(Machine::attended);
+        self.ask(|machine| machine.attended());
     }
 
     /// Records that a future no longer attends to this grant. False: something is left, and [`look`](Self::look) has to
@@ -287,7 +282,7 @@ impl Grant {
     /// Lends the id of this grant to a read hold of the same owner. False: the owner has no hold here.
     /// [`look`](Self::look) has to follow, with nothing locked.
     fn lends(&self, owner: OwnerKey, now: Moment) -> bool {
-        self.note(|machine| machine.lends(owner, now))
+        self.ask(|machine| machine.lends(owner, now))
     }
 
     /// Records that an acquire of an owner ended without a hold.
@@ -328,12 +323,12 @@ impl Grant {
 
     /// Whether the server had no hold of this grant, although there should have been one.
     pub(crate) fn is_gone(&self) -> bool {
-        self.ask(machine::Machine::was_lost)
+        self.ask(|machine| machine.was_lost())
     }
 
     /// Whether the hold seems gone, and the answer to another release that is under way can still explain that.
     pub(crate) fn is_perhaps_gone(&self) -> bool {
-        self.ask(machine::Machine::was_perhaps_lost)
+        self.ask(|machine| machine.was_perhaps_lost())
     }
 
     /// Whether the server can have a hold that is not needed, or a late copy of an attempt can create one, or a count is
@@ -346,11 +341,6 @@ impl Grant {
     /// undo is repeated only because a late copy of an attempt can arrive.
     pub(crate) fn owes_release(&self, now: Moment) -> bool {
         self.ask(|machine| machine.owes_release(now))
-    }
-
-    /// Whether no owner has or acquires a hold, and no release is owed.
-    fn is_over(&self, now: Moment) -> bool {
-        self.ask(|machine| machine.parts.is_empty() && !machine.owes_release(now))
     }
 
     /// Whether a first acquire possibly ran without an answer, or a copy of it can still run.

@@ -9,9 +9,9 @@ use crate::base::Caller;
 use crate::base::clock::Moment;
 use crate::base::error::{Error, Result};
 use crate::base::sync::lock;
-use crate::engine::grant::Grant;
 use crate::engine::grant::part::OwnerKey;
 use crate::engine::grant::pending::PendingHold;
+use crate::engine::grant::{Grant, Machine};
 use crate::engine::lock_ref::LockRef;
 
 impl Default for OwnerKey {
@@ -81,7 +81,9 @@ impl OwnerGrants {
         // code of the user.
         let mut over = SmallVec::<[_; 1]>::new();
         let mut grants = lock(&self.grants);
-        over.extend(grants.of(is_shared).take_if(|grant| grant.is_over(now))); // the usual case: it was released
+        // The usual case: the grant before is over, and is not asked further questions.
+        let is_over = |machine: &mut Machine| machine.parts.is_empty() && !machine.owes_release(now);
+        over.extend(grants.of(is_shared).take_if(|grant| grant.ask(is_over)));
         grants.check_family(self.key, target, now)?;
         let reenter = |grant| PendingHold::reenter(grant, self.key, now);
         if let Some(pending) = grants.of(is_shared).as_ref().and_then(reenter) {

@@ -34,7 +34,7 @@ impl Offer {
 impl Drop for Offer {
     fn drop(&mut self) {
         nothing_is_locked();
-        if self.0.ask(Machine::is_offered) {
+        if self.0.ask(|machine| machine.is_offered()) {
             self.0.event(clock::now(), |machine, _| machine.takes_back());
         }
     }
@@ -82,7 +82,7 @@ impl Grant {
     /// Gives back a hold whose grant lingers, and releases nothing. False: nothing was changed, so the hold has to be
     /// released.
     pub(crate) fn leave_to_linger(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) -> bool {
-        if !self.is_shared() || !self.ask(Machine::lingers) || self.lock.engine.is_closing() {
+        if !self.is_shared() || !self.ask(|machine| machine.lingers()) || self.lock.engine.is_closing() {
             return false;
         }
         self.event(now, |machine, _| machine.leaves_to_linger(hold, now))
@@ -104,7 +104,7 @@ impl ReadGrants {
         if let Some(before) = before.and_then(|before| before.upgrade()) {
             // No reader and no writer of this client finds the replaced grant any more, so nobody else would end its
             // lingering.
-            if before.ask(Machine::lingers) {
+            if before.ask(|machine| machine.lingers()) {
                 before.close_to_readers(now);
             }
         }
@@ -119,7 +119,7 @@ impl ReadGrants {
 
     /// Ends the lingering of the newest hold of a lock, if it lingers.
     pub(crate) fn end_lingering(&self, lock_key: &str, now: Moment) {
-        if let Some(grant) = self.newest(lock_key).filter(|grant| grant.ask(Machine::lingers)) {
+        if let Some(grant) = self.newest(lock_key).filter(|grant| grant.ask(|machine| machine.lingers())) {
             grant.close_to_readers(now);
         }
     }

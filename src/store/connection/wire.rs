@@ -14,23 +14,10 @@ use crate::base::config::Replication;
 use crate::base::fault::{Fault, FaultKind, Redirect, Sent};
 use crate::protocol::{Arg, Call, Form, Reply, millis, owner_text};
 
-/// Runs a script by its hash. If the server does not know the hash, sends the text, which loads the script.
+/// Runs a script by its hash. `None`: the server does not know the hash.
 ///
 /// If messages are sharded, the script publishes those. If it waits for replicas, the reply is a list: that of the script, and the
 /// number of replicas that have what this connection wrote.
-pub(crate) async fn evaluate(
-    connection: &mut MultiplexedConnection,
-    call: &Call,
-    with: With,
-    is_sharded: bool,
-) -> RedisResult<Value> {
-    match evaluate_by_hash(connection, call, with, is_sharded).await? {
-        Some(value) => Ok(value),
-        None => Box::pin(evaluate_by_text(connection, call, with, is_sharded)).await,
-    }
-}
-
-/// Runs a script by its hash. `None`: the server does not know the hash.
 pub(crate) async fn evaluate_by_hash(
     connection: &mut MultiplexedConnection,
     call: &Call,

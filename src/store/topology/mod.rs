@@ -303,7 +303,7 @@ impl Topology {
             } else {
                 let Some(server) = self.follow_redirect(&at, &fault, call) else { return Err(fault) };
                 let is_asking = fault.redirect.as_ref().is_some_and(|redirect| redirect.is_for_once);
-                at = server.connection(at.index()).await?.asking(is_asking);
+                at = server.connection(at.index).await?.asking(is_asking);
                 at.know_time().await?;
                 server
             };

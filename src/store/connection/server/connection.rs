@@ -22,10 +22,6 @@ impl Connection {
         self.open.number
     }
 
-    pub(crate) const fn index(&self) -> ConnectionIndex {
-        self.index
-    }
-
     pub(crate) fn asking(self, is_asking: bool) -> Self {
         Self { is_asking, ..self }
     }

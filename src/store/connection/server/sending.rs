@@ -89,7 +89,23 @@ impl Server {
             (Entered::Waits, Some((place, answered))) => {
                 self.wait_for_sender(limit, connection, place, answered).await
             }
-            (Entered::Now, _) => self.send_alone(limit, connection, call).await,
+            (Entered::Now, _) => {
+                let valid_until = self.valid_until(connection, call);
+                let with = With { is_asking: connection.is_asking, sync: None, valid_until };
+                let is_sharded = self.link.is_sharded();
+                let by_hash = async |c: &mut _| wire::evaluate_by_hash(c, call, with, is_sharded).await;
+                let by_text = async |c: &mut _| wire::evaluate_by_text(c, call, with, is_sharded).await;
+                let result = match self.send(limit, connection, by_hash).await {
+                    Ok(Some(value)) => Ok(value),
+                    // Boxed: this is rare, and the size of this future would burden every call.
+                    Ok(None) => Box::pin(self.send(limit, connection, by_text)).await,
+                    Err(fault) => Err(fault),
+                };
+                if !matches!(&result, Err(fault) if fault.sent != Sent::Refused) {
+                    connection.open.outbox.alone_answered();
+                }
+                result
+            }
             _ => {
                 let fault = self.unanswered(connection, Sent::No);
                 self.discard(connection, "it is no longer used");
@@ -98,23 +114,6 @@ impl Server {
         };
         let result = result.and_then(|value| wire::reply_to(call, value));
         counted.ends(result.as_ref().map(drop).map_err(|fault| fault.sent));
-        result
-    }
-
-    async fn send_alone(
-        self: &Arc<Self>,
-        limit: TimeLimit,
-        connection: &Connection,
-        call: &Call,
-    ) -> Result<Value, Fault> {
-        let valid_until = self.valid_until(connection, call);
-        let with = With { is_asking: connection.is_asking, sync: None, valid_until };
-        let is_sharded = self.link.is_sharded();
-        let result =
-            self.send(limit, connection, async |c| wire::evaluate(c, call, with, is_sharded).await).await;
-        if !matches!(&result, Err(fault) if fault.sent != Sent::Refused) {
-            connection.open.outbox.alone_answered();
-        }
         result
     }
 
@@ -219,7 +218,7 @@ impl Sender {
             if !can_send || waits {
                 tokio::select! {
                     biased;
-                    () = self.outbox.stirred() => {}
+                    () = self.outbox.stirred.notified() => {}
                     sent = reply(&mut self.writes) => {
                         let write = self.writes.pop_front();
                         self.answer(write, sent);
