@@ -51,8 +51,6 @@ pub mod guide {
     pub mod deploy {}
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/errors.md"))]
     pub mod errors {}
-    // The doc tests of this page need `paused-clock`. rustdoc always shows the page, because other pages link to it.
-    #[cfg(any(not(doctest), feature = "paused-clock"))]
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/getting-started.md"))]
     pub mod getting_started {}
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/guarantees.md"))]
