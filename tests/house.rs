@@ -622,8 +622,12 @@ fn ranges_of_the_page_of_performance_are_those_of_the_results() {
 fn crates_of(package: &str) -> BTreeSet<String> {
     let tree =
         ["tree", "--offline", "--edges", "normal", "--prefix", "none", "--format", "{p}", "--no-dedupe"];
-    let output =
-        Command::new(env!("CARGO")).args(tree).args(["--package", package]).current_dir(root()).output().unwrap();
+    let output = Command::new(env!("CARGO"))
+        .args(tree)
+        .args(["--package", package])
+        .current_dir(root())
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{package}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
