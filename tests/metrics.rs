@@ -1,4 +1,4 @@
-//! Guarantee 18: what the feature `metrics` records, and that `docs/observe.md` lists it.
+//! Guarantee 18: what the feature `metrics` records, and that `docs/operate.md` lists it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -648,7 +648,7 @@ fn compare_with_page(state: &State, name: &str) {
     assert_eq!(recorded.len(), labels_of.len(), "what is recorded is described");
 
     // Each row of the table: metric, kind, labels.
-    let page = include_str!("../docs/observe.md");
+    let page = include_str!("../docs/operate.md");
     let quoted =
         |cell: &str| -> Vec<String> { cell.split('`').skip(1).step_by(2).map(str::to_owned).collect() };
     let listed: BTreeMap<String, (String, BTreeSet<String>)> = page
@@ -660,10 +660,10 @@ fn compare_with_page(state: &State, name: &str) {
             (quoted(cells[0]).remove(0), (cells[1].to_owned(), quoted(cells[2]).into_iter().collect()))
         })
         .collect();
-    assert_eq!(listed, recorded, "left: docs/observe.md; right: the code");
+    assert_eq!(listed, recorded, "left: docs/operate.md; right: the code");
     // The values of the labels are on the page, too.
     for value in values_of.values().flatten() {
-        assert!(page.contains(&format!("`{value}`")), "docs/observe.md does not explain `{value}`");
+        assert!(page.contains(&format!("`{value}`")), "docs/operate.md does not explain `{value}`");
     }
 }
 

@@ -28,7 +28,7 @@ use crate::telemetry::inside;
 /// group in one slot. That `RLock` gets no token. A name leaves no key when it is free. The counter of the tokens, one for each group,
 /// has no expiry, and stays.
 ///
-/// A group keeps no jobs: your store does. [A pool of workers](crate::guide::getting_started#a-pool-of-workers) shows both together.
+/// A group keeps no jobs: your store does. [Workers that share jobs](crate::guide::getting_started#workers-that-share-jobs) shows both together.
 ///
 /// ```no_run
 /// # async fn open_jobs() -> Vec<u64> { Vec::new() }
