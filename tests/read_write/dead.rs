@@ -17,7 +17,7 @@ async fn dead_readers_delay_a_writer_for_their_lease_and_no_longer() {
     let config = patient().safety_poll(500 * MS);
     let (ours, theirs) = (scene.client_with(config.clone()).await, scene.client_with(config).await);
     let mut dead = ready(Child::start("read_write::child", "hold 20", &scene.server.url())).await;
-    assert_eq!(holds(&scene).len(), 60);
+    assert_eq!(holds(&scene).len(), 20);
     // There is always a live reader, which raises the lease of the lock.
     let is_over = Arc::new(AtomicBool::new(false));
     let reading = tokio::spawn({

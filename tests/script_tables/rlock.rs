@@ -37,8 +37,6 @@ const TABLE: &str = "
     B=1 mode=read 20s       | show A 2 30s | LOST         | B=1 mode=read 20s       | - | LOST
     items=3 endless         | show A 2 30s | LOST         | items=3 endless         | - | LOST
 
-    A=10 20s                | release A 9     | LOWERED      | A=9 20s                 | - | LOWERED
-
     Release. The test is one listener.
     A=1 20s                 | release A       | 1            | free                    | 0 | LOST
     A=2 20s                 | release A       | 1            | free                    | 0 | LOST

@@ -64,7 +64,7 @@ use super::hold::lease::{Rules, due_after};
 use super::lock_ref::LockRef;
 use super::scheduler::Slot;
 use crate::base::Caller;
-use crate::base::clock::{self, Moment};
+use crate::base::clock::Moment;
 use crate::base::sync::{lock, nothing_is_locked};
 use crate::engine::observer::Lasting;
 use crate::protocol::{Arg, HolderRef, PermitIds};
@@ -349,8 +349,8 @@ impl Grant {
     }
 
     /// Forgets that a count is not shown. False: a release is owed.
-    fn shows_no_more(&self) -> bool {
-        lock(&self.state).machine.shows_no_more(clock::now())
+    fn shows_no_more(&self, now: Moment) -> bool {
+        lock(&self.state).machine.shows_no_more(now)
     }
 
     fn longest_lease(&self) -> Duration {
