@@ -53,6 +53,7 @@ pub type MultiLock = Lock<'static, Multi>;
 
 /// The kind of a [`MultiLock`].
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Multi {}
 
 impl Lock<'static, Multi> {
