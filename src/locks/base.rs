@@ -54,6 +54,15 @@ impl BaseLock for Write {
     type Extra = ();
 }
 
+/// A kind of locks that can be a [`Member`](crate::Member) of a lock of several.
+pub trait Single: BaseLock {}
+
+impl Single for Reentrant {}
+impl Single for Fair {}
+impl Single for Fenced {}
+impl Single for Read {}
+impl Single for Write {}
+
 impl BaseLock for Multi {
     type Extra = ();
 }

@@ -71,8 +71,7 @@ pub struct LockGuard<T = ()> {
     extra: T,
 }
 
-/// What a guard has beside its holds.
-#[allow(unnameable_types, unreachable_pub, reason = "the sealed part of a public trait")]
+/// What a guard has beside its holds. No other crate implements it.
 pub trait Extra: Send + Sync + 'static {
     #[doc(hidden)]
     fn of(held: &HeldLock) -> Self;
