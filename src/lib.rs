@@ -37,7 +37,7 @@ pub use store::Source;
 
 /// The kinds of a [`Lock`].
 pub mod kind {
-    pub use crate::locks::{Multi, Red};
+    pub use crate::locks::{Extra, Multi, Red, Single};
     pub use crate::protocol::{Fair, Fenced, Read, Reentrant, Write};
 }
 

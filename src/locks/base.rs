@@ -1,15 +1,5 @@
 //! What every type of lock runs on: the watchdog, which renews, and the wake-ups, which end a wait.
 //!
-//! | kind | wakes a waiter | watched by |
-//! |---|---|---|
-//! | `RLock`, `FencedLock` | a message on `redisson_lock__channel:{name}` | the watchdog: an `EVALSHA` of `rlock/renew.lua` for a hundred holds |
-//! | `FairLock` | a message on the waiter's own channel, or the heartbeat of its place in `redisson_lock_queue:{name}` | the same |
-//! | `ReadLock` | a message on `redisson_rwlock:{name}`: READ_UNLOCK or UNLOCK, both mean "perhaps free" | the same with `read/renew.lua`, which also renews the key `{name}:OWNER:rwlock_timeout:N` of each hold |
-//! | `WriteLock` | the same | the same as an `RLock` |
-//! | `Claims` | nothing: a claim does not wait | the same as an `RLock` |
-//! | `Semaphore` | a message on `redisson_sc:{name}`, or the end of the first lease | the watchdog: an `EVALSHA` of `semaphore/renew.lua` for a hundred holds |
-//! | `MultiLock`, `RedLock` | what wakes the one of its locks for which the call waits | what watches each of its locks |
-//!
 //! The keys and channels of a kind are in its [`Protocol`](crate::protocol::Protocol).
 
 use crate::base::token::FencingToken;
@@ -22,6 +12,16 @@ use crate::protocol::{Fair, Fenced, Read, Reentrant, Write};
 ///
 /// All kinds share what renews a hold, what wakes a waiter, and what releases a guard that was dropped. There are no locks of other
 /// kinds, so there are no mocks.
+///
+/// | kind | wakes a waiter | watched by |
+/// |---|---|---|
+/// | `RLock`, `FencedLock` | a message on `redisson_lock__channel:{name}` | the watchdog: an `EVALSHA` of `rlock/renew.lua` for a hundred holds |
+/// | `FairLock` | a message on the waiter's own channel, or the heartbeat of its place in `redisson_lock_queue:{name}` | the same |
+/// | `ReadLock` | a message on `redisson_rwlock:{name}`: READ_UNLOCK or UNLOCK, both mean "perhaps free" | the same with `read/renew.lua`, which also renews the key `{name}:OWNER:rwlock_timeout:N` of each hold |
+/// | `WriteLock` | the same | the same as an `RLock` |
+/// | `Claims` | nothing: a claim does not wait | the same as an `RLock` |
+/// | `Semaphore` | a message on `redisson_sc:{name}`, or the end of the first lease | the watchdog: an `EVALSHA` of `semaphore/renew.lua` for a hundred holds |
+/// | `MultiLock`, `RedLock` | what wakes the one of its locks for which the call waits | what watches each of its locks |
 ///
 /// ```no_run
 /// # use lockkeeper::{BaseLock, Lock, LockGuard, Result};
@@ -53,6 +53,15 @@ impl BaseLock for Read {
 impl BaseLock for Write {
     type Extra = ();
 }
+
+/// A kind of locks that can be a [`Member`](crate::Member) of a lock of several.
+pub trait Single: BaseLock {}
+
+impl Single for Reentrant {}
+impl Single for Fair {}
+impl Single for Fenced {}
+impl Single for Read {}
+impl Single for Write {}
 
 impl BaseLock for Multi {
     type Extra = ();

@@ -71,8 +71,7 @@ pub struct LockGuard<T = ()> {
     extra: T,
 }
 
-/// What a guard has beside its holds.
-#[allow(unnameable_types, unreachable_pub, reason = "the sealed part of a public trait")]
+/// What a guard has beside its holds. No other crate implements it.
 pub trait Extra: Send + Sync + 'static {
     #[doc(hidden)]
     fn of(held: &HeldLock) -> Self;
@@ -114,12 +113,6 @@ impl<T> LockGuard<T> {
     /// Puts later events about the holds into this span.
     pub(super) fn begins(&self, span: &Span) {
         self.holds.iter().for_each(|held| held.begins(span.clone()));
-    }
-
-    /// Returns the error of a lost guard, with the cause of the first lost hold.
-    fn loss(&self) -> Lost {
-        let lost = self.holds.iter().find(|held| held.is_lost()).unwrap_or(&self.holds[0]).loss();
-        self.whole.as_ref().map_or_else(|| lost.clone(), |whole| whole.loss(&lost))
     }
 
     /// Returns the name of the lock, as it was given. Asks no server.
@@ -347,14 +340,17 @@ impl<T> LockGuard<T> {
     /// # Ok(()) }
     /// ```
     pub fn run<W: Future>(&self, work: W) -> impl Future<Output = Result<W::Output, Lost>> {
+        let (holds, whole, ended) = (&self.holds, self.whole.as_deref(), self.ended());
         async move {
-            let mut ended = pin!(self.ended());
-            let mut work = pin!(work);
+            let (mut ended, mut work) = (pin!(ended), pin!(work));
             poll_fn(|context| {
                 // The check reads the clock and does not rely on the timer alone: after a pause of this process, the
                 // timer and `work` can be ready together.
-                if self.is_lost() || ended.as_mut().poll(context).is_ready() {
-                    return Poll::Ready(Err(self.loss()));
+                if let Some(lost) = loss(holds, whole) {
+                    return Poll::Ready(Err(lost));
+                }
+                if let Poll::Ready(Err(lost)) = ended.as_mut().poll(context) {
+                    return Poll::Ready(Err(lost));
                 }
                 work.as_mut().poll(context).map(Ok)
             })
@@ -549,6 +545,14 @@ impl LockGuard<PermitId> {
     fn permit_ids(&self) -> PermitIds {
         self.holds[0].permits().expect("BUG: an acquire of a semaphore ended without permits")
     }
+}
+
+/// Returns the error of a lost guard, with the cause of the first lost hold. `None`: enough of the holds can be relied on.
+fn loss(holds: &[HeldLock], whole: Option<&Whole>) -> Option<Lost> {
+    let mut lost = holds.iter().filter(|held| held.is_lost());
+    let first = lost.next()?;
+    let Some(whole) = whole else { return Some(first.loss()) };
+    (holds.len() - 1 - lost.count() < whole.needed).then(|| whole.loss(&first.loss()))
 }
 
 /// Returns the guard of an acquire without a time limit.

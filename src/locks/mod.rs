@@ -15,10 +15,11 @@ mod several;
 mod span;
 mod votes;
 
-pub use base::BaseLock;
+pub use base::{BaseLock, Single};
 pub use claims::Claims;
 pub use fair::FairLock;
 pub use fenced::FencedLock;
+pub use guard::Extra;
 pub use lock::Lock;
 pub use multi::{Member, Multi, MultiLock};
 pub use read_write::{ReadLock, ReadWriteLock, WriteLock};

@@ -1,10 +1,10 @@
 //! Several locks as one: all of them.
 
-use super::base::BaseLock;
+use super::base::Single;
 use super::lock::Lock;
 use super::several::Locks;
 use crate::base::error::ConfigError;
-use crate::protocol::{LockType, Protocol};
+use crate::protocol::LockType;
 
 /// A handle that becomes part of a [`MultiLock`] or a [`RedLock`](crate::RedLock). A handle of every type converts into it.
 ///
@@ -30,7 +30,7 @@ pub struct Member(pub(super) Locks);
 /// names.
 ///
 /// - Each member is watched and reported by itself: a `tracing` event of a loss names the member, and in
-///   [metrics](crate::guide::operate) each member is a hold. When one is lost, the others stay held until the guard ends.
+///   [metrics](crate::guide::observe) each member is a hold. When one is lost, the others stay held until the guard ends.
 /// - The time of [`try_lock_for`](Lock::try_lock_for) is one limit for all members together.
 /// - An error of one member, such as a server that does not answer, names that member. `NotHeld` and `Lost` name all, with the cause of the first
 ///   member that was lost. A `WARN` about a long wait, and [`recent_waits`](crate::LockClient::recent_waits), name the member for which the call waits.
@@ -53,6 +53,7 @@ pub type MultiLock = Lock<'static, Multi>;
 
 /// The kind of a [`MultiLock`].
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Multi {}
 
 impl Lock<'static, Multi> {
@@ -75,8 +76,7 @@ impl Lock<'static, Multi> {
     }
 }
 
-#[allow(private_bounds, reason = "a kind of single locks has a protocol")]
-impl<K: BaseLock + Protocol> From<Lock<'static, K>> for Member {
+impl<K: Single> From<Lock<'static, K>> for Member {
     fn from(lock: Lock<'static, K>) -> Self {
         Self(lock.0)
     }

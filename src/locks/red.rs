@@ -39,6 +39,7 @@ pub type RedLock = Lock<'static, Red>;
 
 /// The kind of a [`RedLock`].
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Red {}
 
 impl Lock<'static, Red> {

@@ -8,6 +8,7 @@ use super::traits::{HolderRef, IfHeld, LockType, Protocol, Traits, millis};
 
 /// The kind of a [`RLock`](crate::RLock), and its protocol.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Reentrant;
 
 impl Protocol for Reentrant {

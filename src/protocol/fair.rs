@@ -12,6 +12,7 @@ use crate::base::config::{JAVA_FAIR_WAIT, LockConfig};
 
 /// The kind of a [`FairLock`](crate::FairLock), and its protocol.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Fair;
 
 /// The queue, the scores, the records and the tickets.

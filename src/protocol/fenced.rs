@@ -11,6 +11,7 @@ use super::traits::{HolderRef, IfHeld, LockType, Protocol, Traits, millis};
 
 /// The kind of a [`FencedLock`](crate::FencedLock), and its protocol.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Fenced;
 
 fn counter(keys: &LockKeys) -> &Arc<str> {

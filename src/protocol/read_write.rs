@@ -17,6 +17,7 @@ use super::traits::{HolderRef, IfHeld, LockType, Protocol, Traits, millis};
 
 /// The kind of a [`ReadLock`](crate::ReadLock), and its protocol.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Read;
 
 impl Read {
@@ -43,6 +44,7 @@ impl Read {
 
 /// The kind of a [`WriteLock`](crate::WriteLock), and its protocol.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Write;
 
 /// A writer needs at most this time to attempt after the last reader has left.

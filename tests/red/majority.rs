@@ -4,9 +4,7 @@ use lockkeeper::{Error, RLock, RedLock, RemainingLease};
 
 use crate::red::{Three, both, lasting, members, red};
 use crate::support::events::Events;
-use crate::support::{
-    Faults, MS, SECOND, connect, eventually, fixed, patient, soon, throughout, timed,
-};
+use crate::support::{Faults, MS, SECOND, connect, eventually, fixed, patient, soon, throughout, timed};
 
 /// Guarantee 1. Redisson: testLockSuccess, testLockSuccess2, testLockFailed.
 #[tokio::test]

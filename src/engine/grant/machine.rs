@@ -1196,7 +1196,7 @@ mod tests {
         let term = Term { renews: Renews::Usual, ends: ends.map(|time| NOW.plus(time)), ..Term::default() };
         let until = NOW.plus(LEASE);
         let hold = Arc::new(Hold::new(until, term, Nobody::lock(), telemetry::Held::default()));
-        assert!(machine.holds(owner, hold.clone(), (until, NOW), &rules()));
+        assert!(machine.holds(owner, Arc::clone(&hold), (until, NOW), &rules()));
         (machine, hold)
     }
 
