@@ -30,9 +30,6 @@ const REFUSED: Backoff = Backoff::new(Duration::from_millis(100), Duration::from
 /// was sent. A tenth of a second is for clocks that drift.
 const LATE_COPIES: Duration = Duration::from_millis(1_100);
 
-/// How long copies are awaited during a shutdown: long enough for the commands that the server has received.
-const LATE_COPIES_AT_SHUTDOWN: Duration = Duration::from_secs(1);
-
 const PAUSE_AT_SHUTDOWN: Duration = Duration::from_millis(100);
 
 /// The job gives up if the server is still silent this long after the end of the lease.
@@ -189,7 +186,6 @@ impl Grant {
             let pause = match self.release_owed_in_turn(turn.take()).await {
                 Ok(()) => {
                     let late = engine.config.command_timeout() + LATE_COPIES;
-                    let late = if engine.is_closing() { LATE_COPIES_AT_SHUTDOWN } else { late };
                     if *progress.answered.get_or_insert_with(Instant::now) + late < sent {
                         return Ok(true);
                     }
