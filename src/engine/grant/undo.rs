@@ -192,7 +192,7 @@ impl Grant {
                     again.pause()
                 }
                 // A count that is only shown is not worth another try.
-                Err(_) if self.shows_no_more(clock::now()) => return Ok(false),
+                Err(_) if self.shows_no_more(now) => return Ok(false),
                 // The lease has ended, and no copy can create another hold, so the server has nothing. A shutdown does
                 // not wait for an answer that confirms this.
                 Err(_) if engine.is_closing() && Instant::now() >= progress.ends && !self.may_run_late() => {
