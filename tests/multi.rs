@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use crate::support::{
-    Child, MS, SECOND, Scene, Server, child, connect, eventually, fixed, patient, quiet, renewed, soon, timed,
+    Child, Faults, MS, SECOND, Scene, Server, child, connect, eventually, fixed, patient, quiet, renewed,
+    soon, timed,
 };
 use lockkeeper::{
     ConfigError, Error, LockClient, LockConfig, LockOptions, Member, MultiLock, RemainingLease,
@@ -355,6 +357,62 @@ async fn a_failed_round_is_not_kept_for_the_shortest_hold() {
     assert!(other.rlock("a").try_lock().await.unwrap().is_none(), "it is held for its shortest time");
     eventually("the members are released", || scene.server.keys(), Vec::is_empty).await;
     drop((both, locks, other));
+    scene.end().await;
+}
+
+/// The limit is one for all. A server that does not answer adds the time of one command at most.
+#[tokio::test]
+async fn a_silent_member_ends_a_call_with_a_limit() {
+    const COMMAND: Duration = Duration::from_secs(3);
+    let scene = Scene::start();
+    let other = Server::start();
+    let config = LockConfig::builder().command_timeout(COMMAND);
+    let (ours, theirs) = (scene.client_with(config.clone()).await, connect(other.url(), config).await);
+    let mut both = MultiLock::new([ours.rlock("a"), theirs.rlock("b")]).unwrap();
+    other.freeze();
+    both.try_lock_for(100 * MS).await.unwrap_err();
+    // The first call left an attempt that has to be undone.
+    let (got, took) = timed(both.try_lock_for(100 * MS)).await;
+    assert!(got.unwrap_err().is_transient() && took < COMMAND + SECOND, "{took:?}");
+    other.thaw();
+    soon(both.lock()).await.unwrap().unlock().await.unwrap();
+    ours.shutdown().await.unwrap();
+    theirs.shutdown().await.unwrap();
+    drop((both, ours, theirs));
+    scene.end().await;
+}
+
+/// The server is so slow that the first lease ends before the second member is granted.
+#[tokio::test]
+async fn a_call_that_lost_a_member_on_the_way_ends_at_its_limit() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = connect(proxy.url(), patient()).await;
+    let mut both = of(&locks, &["a", "b"]).with(&fixed(SECOND));
+    both.lock().await.unwrap().unlock().await.unwrap();
+    proxy.set(Faults { delay: 350 * MS, ..Faults::default() }); // each way
+    let error = both.try_lock_for(SECOND).await.unwrap_err();
+    assert!(error.is_transient(), "{error:?}");
+    proxy.set(Faults::default());
+    soon(both.lock()).await.unwrap().unlock().await.unwrap();
+    locks.shutdown().await.unwrap();
+    drop((both, locks, proxy));
+    scene.end().await;
+}
+
+/// The call waits for a member of another client.
+#[tokio::test]
+async fn a_shutdown_of_one_client_ends_the_wait_for_all() {
+    let scene = Scene::start();
+    let (ours, theirs) = (scene.client().await, scene.client().await);
+    let guard = ours.rlock("a").lock().await.unwrap();
+    let mut both = MultiLock::new([ours.rlock("a"), theirs.rlock("b")]).unwrap();
+    let waiting = tokio::spawn(async move { both.lock().await.map(drop) });
+    eventually("the waiter subscribes", || scene.server.channels(), |channels| channels.len() == 1).await;
+    theirs.shutdown().await.unwrap();
+    assert!(matches!(soon(waiting).await.unwrap(), Err(Error::Closed)));
+    guard.unlock().await.unwrap();
+    drop((ours, theirs));
     scene.end().await;
 }
 

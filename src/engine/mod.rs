@@ -33,7 +33,7 @@ mod upkeep;
 mod visit;
 mod wait;
 
-pub(crate) use acquire::{WaitLimit, acquire, claim, end_of};
+pub(crate) use acquire::{WaitLimit, acquire, answers_in, claim, end_of, late};
 pub(crate) use grant::Grant;
 pub(crate) use grant::owner_grants::{OwnerGrants, OwnerNames};
 pub(crate) use grant::sharing::Offer;

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{FutureExt, join_all, ready};
+use futures_util::future::{FutureExt, join_all, ready, select_all};
 use smallvec::{SmallVec, smallvec};
 
 use super::base::wake_ups;
@@ -15,7 +15,7 @@ use super::votes::vote;
 use crate::base::error::{ConfigError, Error, LockId, Lost, Result};
 use crate::base::jitter::{self, Backoff};
 use crate::base::options::LockOptions;
-use crate::base::timer::{Instant, sleep, timeout};
+use crate::base::timer::{Instant, elapsed, sleep, timeout};
 use crate::base::{Caller, clock};
 use crate::engine::{self, Handle, HeldLock, WaitLimit, end_of};
 use crate::protocol::LockType;
@@ -191,6 +191,9 @@ async fn acquire(
     // The settings of the first say how long the call waits, and how often it polls.
     let (min_hold, safety_poll) = (each[0].terms.min_hold, each[0].config().safety_poll());
     let end = end_of(limit)?;
+    // An attempt that began just before the end of the call has until then for its answer.
+    let last = end.and_then(|end| end.checked_add(engine::answers_in(each[0].config())));
+    let engines: Vec<_> = each.iter().map(|one| Arc::clone(&one.lock.engine)).collect();
     let mut pauses = SPLITS;
     let mut awaited = (spare == 0).then_some(0);
     loop {
@@ -198,7 +201,7 @@ async fn acquire(
         let mut others: Vec<_> = each.iter_mut().enumerate().collect();
         let mut has_failed = false;
         let round = match awaited {
-            None => ask(&mut others, needed, caller, None).await,
+            None => ask(&mut others, needed, caller, last, None).await,
             Some(index) => {
                 let (_, one) = others.remove(index);
                 let limit =
@@ -208,17 +211,20 @@ async fn acquire(
                     tokio::select! {
                         biased;
                         granted = &mut waiting => {
-                            match &granted {
-                                Ok(Some(_)) => {}
-                                Err(_) if spare > 0 => has_failed = true,
-                                _ => return granted.map(|_| None),
+                            if spare == 0 && !matches!(granted, Ok(Some(_))) {
+                                return granted.map(|_| None);
                             }
-                            break ask(&mut others, needed, caller, Some((index, granted))).await;
+                            has_failed = granted.is_err();
+                            break ask(&mut others, needed, caller, last, Some((index, granted))).await;
+                        }
+                        // The call for the awaited lock notices only the shutdown of its own client.
+                        _ = select_all(engines.iter().map(|engine| Box::pin(engine.ended()))) => {
+                            break Round::default();
                         }
                         // No message tells that the others can be enough without this one.
                         round = async {
                             sleep(jitter::around(safety_poll)).await;
-                            ask(&mut others, needed, caller, None).await
+                            ask(&mut others, needed, caller, last, None).await
                         }, if spare > 0 => {
                             if round.holds.len() >= needed || round.faults.len() > spare {
                                 break round;
@@ -230,7 +236,8 @@ async fn acquire(
             }
         };
         let Round { mut holds, refused, faults } = round;
-        if holds.iter().filter(|(_, held)| !held.is_lost()).count() >= needed {
+        let is_open = each.iter().try_for_each(Handle::check);
+        if is_open.is_ok() && holds.iter().filter(|(_, held)| !held.is_lost()).count() >= needed {
             holds.sort_unstable_by_key(|(index, _)| *index);
             let now = clock::now();
             // What a failed round acquires ends at once, so the shortest hold begins here.
@@ -239,6 +246,7 @@ async fn acquire(
         }
         let was_split = !holds.is_empty();
         give_back(holds).await;
+        is_open?;
         let is_over = end.is_some_and(|end| end <= Instant::now());
         // Without a majority of servers, the refusal of another says nothing.
         let fault = (faults.len() > spare || refused.is_none()).then(|| faults.into_iter().next()).flatten();
@@ -247,12 +255,17 @@ async fn acquire(
             // The engine retries it.
             Some((index, _)) => Some(index),
             None if refused.is_some() && (is_over || matches!(limit, WaitLimit::None)) => return Ok(None),
+            // All were granted, and one was lost before the others answered.
+            None if refused.is_none() && is_over => return Err(each[0].lock.error(engine::late())),
             None => refused,
         };
         // Several owners perhaps acquired some locks each, and none acquired enough. A random pause lets one of them
         // attempt before the others. Without it, they would split the locks again.
         if was_split {
-            sleep(jitter::within(pauses.pause() * 2)).await;
+            tokio::select! {
+                () = sleep(jitter::within(pauses.pause() * 2)) => {}
+                () = elapsed(end) => {}
+            }
         }
     }
 }
@@ -270,15 +283,22 @@ struct Round {
     faults: Vec<(usize, Error)>,
 }
 
-/// Tries these locks at once, until so many are granted, or cannot be any more. `known`: the answer of one more.
+/// Tries these locks at once, until so many are granted, or cannot be any more. `last`: then, what has no answer fails.
+/// `known`: the answer of one more.
 async fn ask(
     locks: &mut [(usize, &mut Handle)],
     needed: usize,
     caller: Caller,
+    last: Option<Instant>,
     known: Option<Answer>,
 ) -> Round {
     let asked = locks.iter_mut().map(async |(index, handle)| {
-        (*index, engine::acquire(handle, WaitLimit::Once, caller, wake_ups).await)
+        let answer = tokio::select! {
+            biased;
+            answer = engine::acquire(handle, WaitLimit::Once, caller, wake_ups) => answer,
+            () = elapsed(last) => Err(handle.lock.error(engine::late())),
+        };
+        (*index, answer)
     });
     let asked = asked.map(FutureExt::left_future).chain(known.map(|known| ready(known).right_future()));
     let is_granted = |(_, answer): &Answer| match answer {

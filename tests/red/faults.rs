@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use crate::red::{COMMAND, Three, both, impatient, lasting, red};
 use crate::support::{
-    Faults, LIMIT, MS, SECOND, eventually, fixed, patient, renewed, soon, throughout, timed,
+    Faults, LIMIT, MS, SECOND, connect, eventually, fixed, patient, renewed, soon, throughout, timed,
 };
 
 /// A call that waits for the silent server takes longer than this.
@@ -173,4 +173,54 @@ async fn contention_beside_a_dead_and_a_slow_server_is_not_an_error() {
     three.proxies[0].refuse(false);
     three.proxies[2].set(Faults::default());
     three.end(both(ours, theirs)).await;
+}
+
+/// In the first round, two servers fail. The call then asks one of them alone, and another owner holds its lock. The other two are enough.
+#[tokio::test]
+async fn a_refusal_after_a_failed_round_does_not_decide_alone() {
+    let three = Three::start().await;
+    let theirs = connect(three.servers()[0].url(), patient()).await;
+    let config = lasting().command_timeout(SECOND).retry_timeout(LIMIT).safety_poll(60 * SECOND);
+    let clients = three.clients(config).await;
+    let foreign = theirs.rlock("a").lock().await.unwrap();
+    // The first fails at once, so the call asks it alone. The second fails later.
+    three.proxies[0].refuse(true);
+    three.proxies[0].cut();
+    three.proxies[1].set(Faults::black_hole());
+    let trying = tokio::spawn({
+        let mut lock = red(&clients);
+        async move { lock.try_lock().await }
+    });
+    let last = || three.servers()[2].keys();
+    eventually("the round acquires the third", last, |keys| !keys.is_empty()).await;
+    eventually("the round has failed", last, Vec::is_empty).await;
+    three.proxies[1].set(Faults::default());
+    soon(clients[1].rlock("other").lock()).await.unwrap().unlock().await.unwrap();
+    three.proxies[0].refuse(false);
+    let guard = soon(trying).await.unwrap().unwrap();
+    guard.expect("two of three are free").unlock().await.unwrap();
+    foreign.unlock().await.unwrap();
+    three.end(both(clients, vec![theirs])).await;
+}
+
+/// Whichever server the call waits for.
+#[tokio::test]
+async fn a_shutdown_of_one_client_of_three_ends_the_wait() {
+    let three = Three::start().await;
+    let theirs = three.clients(patient()).await;
+    let guard = three.held_by_all(&mut red(&theirs)).await;
+    for closed in 0..3 {
+        let ours = three.clients(patient()).await;
+        let mut lock = red(&ours);
+        let waiting = tokio::spawn(async move { lock.lock().await.map(drop) });
+        eventually("the waiter subscribes", || three.heard(), |&count| count == 1).await;
+        ours[closed].shutdown().await.unwrap();
+        assert!(matches!(soon(waiting).await.unwrap(), Err(Error::Closed)), "{closed}");
+        eventually("it waits no more", || three.heard(), |&count| count == 0).await;
+        for locks in ours {
+            let _ = locks.shutdown().await;
+        }
+    }
+    guard.unlock().await.unwrap();
+    three.end(theirs).await;
 }

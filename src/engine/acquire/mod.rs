@@ -58,6 +58,11 @@ pub(crate) fn end_of(limit: WaitLimit) -> Result<Option<Instant>> {
     Instant::now().checked_add(wait).map(Some).ok_or_else(too_long)
 }
 
+/// How long an attempt may last until its server answers.
+pub(crate) fn answers_in(config: &LockConfig) -> Duration {
+    config.command_timeout() + config.sync().map_or(Duration::ZERO, |sync| sync.timeout)
+}
+
 /// Returns what wakes the waiters for a lock.
 pub(crate) type WakeUpsOf = fn(&LockRef) -> WakeUps<'_, Offer>;
 
@@ -352,8 +357,7 @@ impl<'a> AcquireCall<'a> {
 impl Deadlines {
     fn new(limit: WaitLimit, config: &LockConfig) -> Result<Option<Self>> {
         let Some(contended) = end_of(limit)? else { return Ok(None) };
-        let of_replicas = config.sync().map_or(Duration::ZERO, |sync| sync.timeout);
-        Ok(Some(Self { contended, unanswered: Instant::now() + config.command_timeout() + of_replicas }))
+        Ok(Some(Self { contended, unanswered: Instant::now() + answers_in(config) }))
     }
 
     /// The end of the call, whether or not a server has answered.
@@ -387,6 +391,6 @@ async fn release_ended(ended: PendingRelease, handle: &Handle, limits: Option<De
     };
 }
 
-fn late() -> Fault {
+pub(crate) fn late() -> Fault {
     Fault::new(FaultKind::TimedOut, Sent::Unknown, "no answer before the time of the call was up")
 }
