@@ -196,7 +196,7 @@ const ENGINE: [&str; 21] = [
     "tracked",
     "background",
     "scheduler",
-    "observer",
+    "waits",
     "hold",
     "wait",
     "listeners",

@@ -21,7 +21,6 @@ mod listeners;
 mod lock_ref;
 mod members;
 mod names;
-mod observer;
 mod query;
 mod recent_releases;
 mod retry;
@@ -33,6 +32,7 @@ mod upkeep;
 #[cfg(test)]
 mod visit;
 mod wait;
+mod waits;
 
 pub(crate) use acquire::{WaitLimit, acquire, claim};
 pub(crate) use grant::Grant;
@@ -41,9 +41,10 @@ pub(crate) use grant::sharing::Offer;
 pub(crate) use handle::{Handle, Member, Quorum};
 pub(crate) use held::{HeldLock, HoldTimes};
 pub(crate) use lock_ref::{LockRef, NOT_A_LOCK, OTHER_PERMITS, check_name};
-pub(crate) use observer::{Observer, Outcome, SeenHold, SeenWait, SeenWaiter};
 pub(crate) use query::permits;
 pub(crate) use query::{force_all, force_unlock, is_locked, list, remaining_lease, run, run_at, with_type};
 pub(crate) use shared::Engine;
 pub(crate) use upkeep::start;
 pub(crate) use wait::queue::WakeUps;
+pub(crate) use waits::{LONG, Order, Wait, Waits};
+pub use waits::{RecentWait, WaitOutcome};

@@ -5,7 +5,7 @@
 
 mod call;
 mod claim;
-mod observed;
+mod listed;
 mod others;
 mod round;
 
@@ -17,7 +17,7 @@ use tokio::task::consume_budget;
 
 use call::{CallKind, Next, Reason, Round, Waiting, next};
 pub(crate) use claim::claim;
-use observed::ObservedCall;
+use listed::Listed;
 use round::PendingMembers;
 
 use super::grant::sharing::Offer;
@@ -31,9 +31,9 @@ use crate::base::{Caller, clock};
 use crate::engine::held::HeldLock;
 use crate::engine::held::release::PendingRelease;
 use crate::engine::lock_ref::LockRef;
-use crate::engine::observer::Outcome;
 use crate::engine::wait::queue::{Arrival, WakeUps};
 use crate::engine::wait::waiter::Waiter;
+use crate::engine::waits::WaitOutcome;
 
 /// How long a call waits for a lock that another owner holds.
 #[derive(Clone, Copy, Debug)]
@@ -75,8 +75,8 @@ pub(crate) async fn acquire(
     if !ended.is_empty() {
         release_ended(ended, handle, limits).await;
     }
-    let observed = ObservedCall::new(handle, matches!(limit, WaitLimit::StandBy));
-    let mut call = AcquireCall { handle, members, limits, arrival: None, observed, wake_ups };
+    let listed = Listed::new(matches!(limit, WaitLimit::StandBy));
+    let mut call = AcquireCall { handle, members, limits, arrival: None, listed, wake_ups };
     let mut tries = Tries::new(handle.config().retry_timeout());
     let mut pauses = Pauses::START;
     if let [Member { lock, .. }] = &handle.members[..] {
@@ -157,7 +157,7 @@ struct AcquireCall<'a> {
     limits: Option<Deadlines>,
     /// Only for a lock of one member: counts the call among those that acquire the lock.
     arrival: Option<Arrival<'a>>,
-    observed: ObservedCall,
+    listed: Listed,
     wake_ups: WakeUpsOf,
 }
 
@@ -167,7 +167,7 @@ impl<'a> AcquireCall<'a> {
         let may_run_late = self.members.may_run_late();
         match reason {
             Reason::Held(left) => {
-                self.observed.refused(&self.members, member);
+                self.listed.refused(&self.members, member);
                 waiter.refused(*left, may_run_late);
                 *pauses = Pauses::START;
             }
@@ -201,7 +201,7 @@ impl<'a> AcquireCall<'a> {
 
     /// Ends a call that has the lock: takes the hold, and leaves the queue.
     fn has_lock(&mut self, waiting: Option<(usize, Waiter<'_, Offer>)>) -> Result<HeldLock> {
-        self.observed.ends(Outcome::Granted);
+        self.listed.ends(WaitOutcome::Granted);
         // Take the hold before the waiter leaves the queue: the leaving reader wakes the others, and they must find a
         // hold to join.
         let held = self.members.take();
@@ -259,7 +259,7 @@ impl<'a> AcquireCall<'a> {
         let can_give_up = self.limits.is_none() && handle.needs_all();
         let mut looks_at = can_give_up.then(|| Instant::now() + retry_timeout);
         let ended = {
-            let (observed, members) = (&mut self.observed, &self.members);
+            let (listed, members) = (&mut self.listed, &self.members);
             let next = pin!(async {
                 let mut next = pin!(waiter.next(poll));
                 loop {
@@ -267,10 +267,10 @@ impl<'a> AcquireCall<'a> {
                         biased;
                         () = &mut next => return None,
                         () = handle.ended() => return None,
-                        () = elapsed(observed.tells_at(members).into_iter().chain(looks_at).min()) => {}
+                        () = elapsed(listed.lists_at(members, member).into_iter().chain(looks_at).min()) => {}
                     }
                     if looks_at.is_none_or(|at| Instant::now() < at) {
-                        observed.waits(members, member);
+                        listed.waits(members, member);
                     } else if let Some(fault) = answers.hopeless() {
                         return Some(fault);
                     } else {
@@ -340,7 +340,7 @@ impl<'a> AcquireCall<'a> {
         } else if !waiter.is_answered() {
             return Err(self.error(late()));
         }
-        self.observed.ends(Outcome::TimedOut);
+        self.listed.ends(WaitOutcome::TimedOut);
         drop(waiter);
         self.members.leave_queues().await;
         Ok(None)
