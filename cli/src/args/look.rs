@@ -169,6 +169,12 @@ pub(crate) struct Doctor {
     /// `claim`: claims; `leader`: candidates for a leadership, and what they announce; `linger`: read locks with this option
     #[arg(long, value_enum)]
     pub(crate) kind: Vec<Use>,
+    /// Asks no server, but prints the command that makes a user for locks whose names begin with this
+    ///
+    /// It has the rights for the types of `--kind`, or for all. Replace PASSWORD, and send the command in `redis-cli`. From Redis 7.2 on, also
+    /// grant `+client|setinfo`
+    #[arg(long, value_name = "PREFIX", conflicts_with_all = ["ignore", "json"])]
+    pub(crate) acl: Option<String>,
     /// Reports this check, such as persistence, but does not count it. Can be repeated
     ///
     /// The checks connection and scripts cannot be ignored
