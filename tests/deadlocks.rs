@@ -189,13 +189,13 @@ fn tell(scene: &Scene, client: &str, told: &[Told<'_>]) {
     let short = |owner: &str| owner.split_once(':').map_or(owner, |(_, short)| short).to_owned();
     let waits = told.iter().map(|(owner, _, lock)| {
         let waiter = format!("999{}", short(owner));
-        json!({"owner": waiter, "held": [short(owner)], "lock": lock, "at": "src/main.rs:7", "since": 0})
+        json!({"owner": waiter, "held": [short(owner)], "lock": lock, "at": "src/main.rs:7", "age": 5_000})
     });
     let holds = told.iter().map(|(owner, held, _)| {
-        json!({"owner": short(owner), "lock": held, "kind": "rlock", "at": "src/main.rs:6", "since": 0})
+        json!({"owner": short(owner), "lock": held, "kind": "rlock", "at": "src/main.rs:6", "age": 5_000})
     });
     let (waits, holds) = (waits.collect::<Vec<_>>(), holds.collect::<Vec<_>>());
-    let text = json!({"now": 5_000, "identity": "", "waits": waits, "holds": holds, "more": 0}).to_string();
+    let text = json!({"identity": "", "waits": waits, "holds": holds, "more": 0}).to_string();
     scene.server.run::<()>(&["SET", &format!("lockkeeper_client:{client}"), &text, "PX", "120000"]);
 }
 
@@ -429,10 +429,10 @@ async fn of_many_calls_that_perhaps_are_the_holders_the_oldest_are_named_first()
     let ages = [5, 12, 7, 3, 11, 9, 4, 8, 10, 6];
     let waits = ages.iter().enumerate().map(|(number, age)| {
         let (owner, lock) = (format!("999{number}"), format!("lock {number}"));
-        json!({"owner": owner, "held": [], "lock": lock, "at": "src/main.rs:7", "since": 20_000 - age * 1_000})
+        json!({"owner": owner, "held": [], "lock": lock, "at": "src/main.rs:7", "age": age * 1_000})
     });
     let waits = waits.collect::<Vec<_>>();
-    let text = json!({"now": 20_000, "identity": "", "waits": waits, "holds": [], "more": 0}).to_string();
+    let text = json!({"identity": "", "waits": waits, "holds": [], "more": 0}).to_string();
     scene.server.run::<()>(&["SET", &key, &text, "PX", "120000"]);
     let chains = locks.why("a").await.unwrap();
     let found: Vec<_> = chains[0].links[0].client_waits.iter().map(|wait| &*wait.lock).collect();

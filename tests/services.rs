@@ -111,7 +111,7 @@ async fn what_works(wants: Wants) {
         }
     }
     is_refused(clients[0].list("*").await, wants);
-    is_refused(clients[0].wait_chains().await, wants);
+    assert!(clients[0].wait_chains().await.unwrap().is_empty());
     for locks in &clients {
         locks.shutdown().await.unwrap();
     }

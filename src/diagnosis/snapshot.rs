@@ -30,8 +30,6 @@ const AT_ONCE: usize = 64;
 /// What a client holds and waits for. Owners are without the id of the client.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Snapshot {
-    /// The time of the client, as in `since`. In one that was read, the time of the answer.
-    pub(crate) now: u64,
     pub(crate) identity: String,
     pub(crate) waits: Vec<Wait>,
     pub(crate) holds: Vec<Hold>,
@@ -49,8 +47,10 @@ pub(crate) struct Wait {
     pub(crate) lock: Arc<str>,
     /// Where in the program: file and line.
     pub(crate) at: Arc<str>,
-    /// Milliseconds of the client's time.
-    since: u64,
+    #[serde(skip)]
+    since: Moment,
+    /// Milliseconds, in one that was written or read.
+    age: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -60,7 +60,9 @@ pub(crate) struct Hold {
     /// The type, as metrics name it.
     pub(crate) kind: String,
     at: Arc<str>,
-    since: u64,
+    #[serde(skip)]
+    since: Moment,
+    age: u64,
 }
 
 impl Snapshot {
@@ -83,7 +85,7 @@ impl Snapshot {
     ) {
         let short = |grant: &Grant| Some(grant.short_owner()?.to_string());
         let (owner, held) = (grant.and_then(short), held.iter().filter_map(|grant| short(grant)).collect());
-        self.waits.push(Wait { owner, held, lock: Arc::clone(lock), at: place(at), since: ms(since) });
+        self.waits.push(Wait { owner, held, lock: Arc::clone(lock), at: place(at), since, age: 0 });
     }
 
     /// Adds what owners hold for longer than a second: first what those hold who wait, then the oldest.
@@ -114,43 +116,48 @@ impl Snapshot {
                 lock: Arc::clone(lock),
                 kind,
                 at: place(at),
-                since: ms(since),
+                since,
+                age: 0,
             });
         }
     }
 
-    /// The command that writes it, or removes one that is empty.
+    /// The command that writes it, or removes one that is empty. No time of this client's clock reaches the server.
     pub(crate) fn write(&self, key: &Arc<str>) -> Call {
-        let now = Self { now: ms(clock::now()), ..self.clone() };
+        let (now, mut told) = (clock::now(), self.clone());
+        told.ages().for_each(|(since, age)| *age = millis(now.since(since)));
         let text =
-            if self.is_empty() { String::new() } else { serde_json::to_string(&now).expect("plain data") };
+            if self.is_empty() { String::new() } else { serde_json::to_string(&told).expect("plain data") };
         client_write(key, millis(EXPIRY), text)
     }
 
-    pub(crate) fn age(&self, of: &Wait) -> Duration {
-        Duration::from_millis(self.now.saturating_sub(of.since))
+    fn ages(&mut self) -> impl Iterator<Item = (Moment, &mut u64)> {
+        let waits = self.waits.iter_mut().map(|wait| (wait.since, &mut wait.age));
+        waits.chain(self.holds.iter_mut().map(|hold| (hold.since, &mut hold.age)))
     }
 
     /// For how long an owner has held its lock.
     pub(crate) fn held_for(&self, owner: &str) -> Option<Duration> {
         let hold = self.holds.iter().find(|hold| hold.owner == owner)?;
-        Some(Duration::from_millis(self.now.saturating_sub(hold.since)))
+        Some(Duration::from_millis(hold.age))
+    }
+}
+
+impl Wait {
+    pub(crate) const fn age(&self) -> Duration {
+        Duration::from_millis(self.age)
     }
 }
 
 #[cfg(test)]
 impl Wait {
     pub(super) fn new(owner: Option<String>, held: Vec<String>, lock: Arc<str>) -> Self {
-        Self { owner, held, lock, at: "src/main.rs:7".into(), since: 0 }
+        Self { owner, held, lock, at: "src/main.rs:7".into(), since: Moment::PAST, age: 0 }
     }
 }
 
 fn place(at: Caller) -> Arc<str> {
     format!("{}:{}", at.file(), at.line()).into()
-}
-
-fn ms(moment: Moment) -> u64 {
-    millis(moment.since(Moment::PAST))
 }
 
 /// Reads what a client told, with a fault if the server does not answer. `None`: it told nothing, or this user has no right to read it.
@@ -163,9 +170,9 @@ pub(crate) async fn read(engine: &Engine, client: &str) -> Result<Option<Snapsho
     let Reply::List(list) = &reply else { return Ok(None) };
     let [Reply::Text(text), Reply::Int(left)] = &list[..] else { return Err(Fault::unexpected(&reply)) };
     let left = Duration::from_millis(u64::try_from(*left).unwrap_or_default());
-    Ok(serde_json::from_str(text)
-        .ok()
-        .map(|told: Snapshot| Snapshot { now: told.now + millis(EXPIRY.saturating_sub(left)), ..told }))
+    let Ok(mut told) = serde_json::from_str::<Snapshot>(text) else { return Ok(None) };
+    told.ages().for_each(|(_, age)| *age += millis(EXPIRY.saturating_sub(left)));
+    Ok(Some(told))
 }
 
 /// Reads what these clients told.

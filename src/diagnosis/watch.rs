@@ -4,7 +4,7 @@
 //! A task looks at the engine's list of waits and holds when something is due there, and at most every 200 ms. It asks servers beside that,
 //! and a shutdown does not wait for these answers. The task keeps no grant: a call that ends meanwhile is gone.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::mem::take;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -49,6 +49,8 @@ pub(crate) struct Watch {
     snapshots: Writer,
     /// By the numbers of the waits: what is still to be done for them.
     waits: HashMap<u64, Due>,
+    /// What the client held at the last look.
+    holds: Vec<Weak<Grant>>,
     /// Limits the reports.
     reports: Limit,
     /// When each lock was looked for among the client's own holds, in the last lease.
@@ -102,6 +104,7 @@ impl Watch {
                 is_refused: false,
             },
             waits: HashMap::new(),
+            holds: Vec::new(),
             reports: Limit::default(),
             looked: HashMap::new(),
             jobs: FuturesUnordered::new(),
@@ -143,7 +146,12 @@ impl Watch {
     /// Does what is due, and asks for the next look.
     fn look(&mut self, engine: &Arc<Engine>) {
         let Some(list) = &engine.waits else { return };
-        let (now, at, waits, holds) = (Instant::now(), clock::now(), list.look(), engine.renewals.items());
+        let (now, at, waits) = (Instant::now(), clock::now(), list.look());
+        // What is renewed right now is not in the list of renewals, so the holds of the look before are added.
+        let known = self.holds.iter().filter_map(Weak::upgrade).chain(engine.renewals.items());
+        let holds = known.filter(|grant| grant.held_at(at).is_some()).map(|grant| (grant.number, grant));
+        let holds: Vec<_> = holds.collect::<BTreeMap<_, _>>().into_values().collect();
+        self.holds = holds.iter().map(Arc::downgrade).collect();
         let (mut before, mut next) = (take(&mut self.waits), Vec::new());
         let (mut snapshot, mut of_waiters) = (Snapshot::new(&self.snapshots.identity), Vec::new());
         for wait in waits {

@@ -234,7 +234,7 @@ impl Known {
                 };
                 let mut is_end = true;
                 for wait in self.waits_of(&holding.field).filter(|wait| self.blocks(wait)) {
-                    let links = with(Some(self.awaited(&holding.field, wait)), Vec::new());
+                    let links = with(Some(awaited(wait)), Vec::new());
                     let is_cycle = links.iter().any(|link| link.lock == wait.lock);
                     is_end = false;
                     if is_cycle || links.len() == LONGEST {
@@ -284,20 +284,17 @@ impl Known {
     fn client_waits(&self, owner: &str) -> Vec<Awaited> {
         let told = client_of(owner).and_then(|client| self.clients.get(client));
         let waits = told.into_iter().flat_map(|told| &told.waits).filter(|wait| wait.held.is_empty());
-        let mut waits: Vec<_> = waits.map(|wait| self.awaited(owner, wait)).collect();
+        let mut waits: Vec<_> = waits.map(awaited).collect();
         waits.sort_by_key(|awaited| Reverse(awaited.age));
         let mut locks = HashSet::new();
         waits.retain(|awaited| locks.insert(Arc::clone(&awaited.lock)));
         waits.truncate(MOST_OF_CLIENT);
         waits
     }
+}
 
-    /// `owner`: one of the client that waits.
-    fn awaited(&self, owner: &str, wait: &Wait) -> Awaited {
-        let told = client_of(owner).and_then(|client| self.clients.get(client));
-        let age = told.map_or(Duration::ZERO, |told| told.age(wait));
-        Awaited { lock: Arc::clone(&wait.lock), age, at: Arc::clone(&wait.at) }
-    }
+fn awaited(wait: &Wait) -> Awaited {
+    Awaited { lock: Arc::clone(&wait.lock), age: wait.age(), at: Arc::clone(&wait.at) }
 }
 
 fn alive(listing: &Listing) -> impl Iterator<Item = &Holding> {
