@@ -176,7 +176,7 @@ fn missing_rights_are_named_for_each_type() {
     assert_eq!(found.of("rights-fair").len(), 1, "one line for each type");
     assert_eq!(
         found.of("rights-fenced")[0]["text"],
-        "this user may not run `get`, `incr`, `set` on `redisson_lock_token:{shop:doctor:*}`"
+        "this user may not run `get`, `incr`, `set` on `redisson_lock_token:{shop:doctor:*}`; `time` on `shop:doctor:*`"
     );
     assert_eq!((found.level("facts"), found.code), ("unknown", Some(2)));
     let found = doctor(&url, &["--name", "shop:doctor:", "--kind", "rlock"]);
@@ -259,7 +259,7 @@ fn the_printed_command_makes_a_user_for_the_types_that_are_named() {
         rules.split(' ').map(str::to_owned).collect::<Vec<_>>()
     };
     let words = |all: Vec<String>| all.into_iter().collect::<BTreeSet<_>>();
-    let further = ["+info", "+pubsub|shardnumsub"].map(str::to_owned);
+    let further = ["+info", "+pubsub|numsub", "+pubsub|shardnumsub"].map(str::to_owned);
     assert_eq!(words(printed(&[])), words([&recipe("")[..], &further].concat()));
     for kind in ["rlock", "fair", "read", "write", "fenced", "semaphore", "claim", "leader", "linger"] {
         let rules = printed(&["--kind", kind]);
