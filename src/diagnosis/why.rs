@@ -173,8 +173,7 @@ impl Known {
             self.locks.extend(
                 stream::iter(unknown.collect::<Vec<_>>()).buffered(AT_ONCE).try_collect::<Vec<_>>().await?,
             );
-            let holders =
-                next.iter().filter_map(|key| self.locks.get(key)).flat_map(|listing| alive(listing));
+            let holders = next.iter().filter_map(|key| self.locks.get(key)).flat_map(alive);
             let clients: BTreeSet<_> = holders.filter_map(|holding| client_of(&holding.field)).collect();
             let unread =
                 clients.into_iter().filter(|client| !self.clients.contains_key(*client)).map(str::to_owned);
@@ -182,8 +181,7 @@ impl Known {
                 let (client, told) = told?;
                 self.clients.insert(client, told.unwrap_or_default());
             }
-            let awaited =
-                next.iter().filter_map(|key| self.locks.get(key)).flat_map(|listing| alive(listing));
+            let awaited = next.iter().filter_map(|key| self.locks.get(key)).flat_map(alive);
             let awaited =
                 awaited.flat_map(|holding| self.waits_of(&holding.field)).map(|wait| Arc::clone(&wait.lock));
             let awaited: BTreeSet<_> = awaited.collect();

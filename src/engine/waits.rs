@@ -127,7 +127,9 @@ impl<G> Waits<G> {
     pub(crate) fn past(&self) -> Vec<RecentWait> {
         lock(&self.list).past.iter().cloned().collect()
     }
+}
 
+impl<G: Send + Sync> Waits<G> {
     /// Ends the diagnosis, which removes what it wrote.
     pub(crate) async fn end(&self) {
         let (done, ended) = oneshot::channel();
