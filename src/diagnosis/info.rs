@@ -133,7 +133,8 @@ pub struct Holder {
     /// user has no right to `CLIENT LIST`.
     pub is_connected: Option<bool>,
     /// For how long the owner has held the lock. `None`: its client does not tell that. A client of lockkeeper tells it of a hold that is
-    /// older than a second, within two seconds, and of the 500 oldest. Redisson never does.
+    /// older than a second, within two seconds, and of the 500 oldest. It does not for a hold with a fixed lease without
+    /// `+client|tracking`, and Redisson never does.
     /// Only clients with the same [`name_prefix`](crate::LockConfigBuilder::name_prefix) are asked.
     #[serde(rename = "held_for_ms", with = "millis")]
     pub held_for: Option<Duration>,

@@ -147,8 +147,14 @@ impl Watch {
     fn look(&mut self, engine: &Arc<Engine>) {
         let Some(list) = &engine.waits else { return };
         let (now, at, waits) = (Instant::now(), clock::now(), list.look());
-        // What is renewed right now is not in the list of renewals, so the holds of the look before are added.
-        let known = self.holds.iter().filter_map(Weak::upgrade).chain(engine.renewals.items());
+        // What is renewed right now is not in the list of renewals, so the holds of the look before are added. A hold with a fixed lease is
+        // mostly in the list of those of which the server tells changes.
+        let known = self
+            .holds
+            .iter()
+            .filter_map(Weak::upgrade)
+            .chain(engine.renewals.items())
+            .chain(engine.tracked.all());
         let holds = known.filter(|grant| grant.held_at(at).is_some()).map(|grant| (grant.number, grant));
         let holds: Vec<_> = holds.collect::<BTreeMap<_, _>>().into_values().collect();
         self.holds = holds.iter().map(Arc::downgrade).collect();
