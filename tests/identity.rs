@@ -274,6 +274,7 @@ async fn a_hold_is_told_after_a_second_until_it_ends() {
     recorded(&looking, "leaked").await;
     leaked.leak();
     eventually("what was leaked is no longer told", told, |&told| told == 1).await;
+    let _: u64 = scene.server.run(&["DEL", "leaked"]);
     fixed.unlock().await.unwrap();
     drop((locks, looking));
     scene.end().await;
