@@ -8,9 +8,6 @@ use std::{env, fs};
 #[allow(dead_code, unreachable_pub, reason = "tests use the same file")]
 mod join;
 
-/// Pages of `docs/` for maintainers, which are not in the guide of `src/lib.rs`. Nor are those in its folders.
-const NOT_IN_GUIDE: [&str; 1] = ["releasing"];
-
 fn main() {
     let out = env::var("OUT_DIR").expect("cargo sets OUT_DIR");
     fs::create_dir_all(Path::new(&out).join("docs")).expect("OUT_DIR is writable");
@@ -90,9 +87,13 @@ fn for_rustdoc(folder: &str, link: &str) -> String {
     };
     let (file, anchor) = path.find('#').map_or((&*path, ""), |at| path.split_at(at));
     let page = file.strip_prefix("docs/").and_then(|name| name.strip_suffix(".md"));
-    match page.filter(|page| !page.contains('/') && !NOT_IN_GUIDE.contains(page)) {
+    let version = env!("CARGO_PKG_VERSION");
+    match page.filter(|page| !page.contains('/')) {
         Some(page) => format!("crate::guide::{}{anchor}", page.replace('-', "_")),
         None if file == "README.md" => format!("crate{anchor}"),
-        None => format!("https://docs.rs/crate/lockkeeper/{}/source/{path}", env!("CARGO_PKG_VERSION")),
+        None => match path.strip_prefix("cli/") {
+            Some(path) => format!("https://docs.rs/crate/lockkeeper-cli/{version}/source/{path}"),
+            None => format!("https://docs.rs/crate/lockkeeper/{version}/source/{path}"),
+        },
     }
 }

@@ -31,10 +31,16 @@ pub use diagnosis::waits::{ChainLink, LockWait, WaitChain};
 pub use engine::{RecentWait, WaitOutcome};
 pub use locks::guard::{HoldWatch, LockGuard};
 pub use locks::{
-    BaseLock, Claims, FairLock, FencedLock, Member, MultiLock, PermitId, RLock, ReadLock, ReadWriteLock,
-    RedLock, Semaphore, WriteLock,
+    BaseLock, Claims, FairLock, FencedLock, Lock, Member, MultiLock, PermitId, RLock, ReadLock,
+    ReadWriteLock, RedLock, Semaphore, WriteLock,
 };
 pub use store::Source;
+
+/// The kinds of a [`Lock`].
+pub mod kind {
+    pub use crate::locks::{Extra, Multi, Red, Single};
+    pub use crate::protocol::{Fair, Fenced, Read, Reentrant, Write};
+}
 
 /// The deadpool-redis that this crate uses, so that your `Pool` has the right type. Its module `redis` is redis-rs.
 #[cfg(feature = "deadpool-redis")]
@@ -44,40 +50,26 @@ pub use deadpool_redis;
 /// The pages of `docs/` for users.
 #[cfg(any(doc, doctest))]
 pub mod guide {
-    #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/command.md"))]
-    pub mod command {}
-    #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/comparison.md"))]
-    pub mod comparison {}
+    #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/choosing.md"))]
+    pub mod choosing {}
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/configuration.md"))]
     pub mod configuration {}
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/deploy.md"))]
     pub mod deploy {}
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/errors.md"))]
     pub mod errors {}
-    // The doc tests of this page need `paused-clock`. rustdoc always shows the page, because other pages link to it.
-    #[cfg(any(not(doctest), feature = "paused-clock"))]
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/getting-started.md"))]
     pub mod getting_started {}
-    #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/glossary.md"))]
-    pub mod glossary {}
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/guarantees.md"))]
     pub mod guarantees {}
-    #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/migration.md"))]
-    pub mod migration {}
-    #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/observe.md"))]
-    pub mod observe {}
+    #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/operate.md"))]
+    pub mod operate {}
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/performance.md"))]
     pub mod performance {}
-    #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/pitfalls.md"))]
-    pub mod pitfalls {}
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/redisson.md"))]
     pub mod redisson {}
-    #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/runbook.md"))]
-    pub mod runbook {}
     // The doc tests of this page need `paused-clock`. rustdoc always shows the page, because other pages link to it.
     #[cfg(any(not(doctest), feature = "paused-clock"))]
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/testing.md"))]
     pub mod testing {}
-    #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/verify.md"))]
-    pub mod verify {}
 }

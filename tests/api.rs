@@ -7,9 +7,9 @@ use crate::support::events::Events;
 use crate::support::{Faults, MS, ReservedPort, SECOND, Scene, connect, eventually, fixed, patient, soon};
 use lockkeeper::leader::{Candidate, CandidateHandle, LeaderWatch, Leadership};
 use lockkeeper::{
-    BaseLock, ConfigError, Error, FairLock, FencedLock, FencingToken, HoldWatch, LockClient, LockConfig,
-    LockGuard, LockInfo, LockOptions, Member, MultiLock, Owner, PermitId, RLock, ReadLock, ReadWriteLock,
-    RedLock, Result, Source, WriteLock,
+    BaseLock, ConfigError, Error, FairLock, FencedLock, FencingToken, HoldWatch, Lock, LockClient,
+    LockConfig, LockGuard, LockInfo, LockOptions, Member, MultiLock, Owner, PermitId, RLock, ReadLock,
+    ReadWriteLock, RedLock, Result, Source, WriteLock,
 };
 use tokio::task::JoinSet;
 
@@ -88,7 +88,7 @@ async fn futures_can_be_sent(
 }
 
 /// Generic code over the type of lock can be spawned.
-async fn generic<L: BaseLock + 'static>(mut lock: L) -> Result<()> {
+async fn generic<K: BaseLock>(mut lock: Lock<'static, K>) -> Result<()> {
     let guard = lock.lock().await?;
     assert!(lock.is_held() && lock.is_locked().await?);
     guard.unlock().await
@@ -115,7 +115,7 @@ async fn a_function_takes_owned_and_lent_handles() {
         read.run(async {}).await.unwrap();
         write.run(async {}).await.unwrap();
     }
-    async fn any(lock: &mut impl BaseLock) {
+    async fn any(lock: &mut Lock<'_, impl BaseLock>) {
         lock.run(async {}).await.unwrap();
     }
     let scene = Scene::start();

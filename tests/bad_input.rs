@@ -8,7 +8,7 @@ use crate::support::{
     MS, Proxy, ReservedPort, SECOND, Scene, Server, connect, eventually, patient, soon, timed,
 };
 use lockkeeper::leader::{Candidate, LeaderWatch};
-use lockkeeper::{BaseLock, Error, LockClient, LockConfig, LockKind, MultiLock, RedLock, Result};
+use lockkeeper::{BaseLock, Error, Lock, LockClient, LockConfig, LockKind, MultiLock, RedLock, Result};
 
 #[tokio::test]
 async fn names_that_cannot_be_used() {
@@ -46,7 +46,7 @@ async fn an_unusable_name_is_the_error_of_each_call_of_each_handle() {
             assert!(matches!(result, Err(Error::InvalidName { .. })), "{handle}, call {call}: {result:?}");
         }
     }
-    async fn lock(mut lock: impl BaseLock, handle: &str) {
+    async fn lock(mut lock: Lock<'_, impl BaseLock>, handle: &str) {
         let results = [
             lock.lock().await.map(drop),
             lock.try_lock().await.map(drop),
@@ -396,7 +396,7 @@ async fn a_user_who_may_not_publish() {
 /// Guarantee 5. A hold count that is not a number is foreign data to other owners, and is removed with the hold.
 #[tokio::test]
 async fn a_count_that_somebody_overwrote() {
-    async fn check(scene: &Scene, mut lock: impl BaseLock, mut beside: impl BaseLock) {
+    async fn check(scene: &Scene, mut lock: Lock<'_, impl BaseLock>, mut beside: Lock<'_, impl BaseLock>) {
         let guard = lock.lock().await.unwrap();
         let owner = scene.server.run::<Vec<String>>(&["HKEYS", "a"]).remove(0);
         scene.server.run::<()>(&["HSET", "a", &owner, "x"]);
@@ -488,7 +488,7 @@ async fn keys_of_another_kind_are_refused_and_not_changed<F: Fixture>() {
 /// expiry. This holds also when other owners hold the lock.
 async fn a_user_with_a_missing_permission_leaves_no_lock_without_expiry<F: Fixture>() {
     const RIGHTS: &str = "del exists get hdel hexists hget hgetall hlen hmget hrandfield hset incr lindex lpop lrem \
-                          persist pexpire pttl publish rpush set time zadd zcard zrange zrank zrem zscore";
+                          persist pexpire pttl publish rpush set zadd zcard zrange zrank zrem zscore";
     let scene = Scene::start();
     let admin = scene.client().await;
     let mut refused = 0;

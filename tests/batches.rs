@@ -501,8 +501,7 @@ async fn a_server_without_memory_releases_many_locks() {
 #[test]
 fn the_batch_form_of_a_script_has_its_keys_and_arguments() {
     let text = lua::batch(&lua::source("read/acquire.lua"));
-    let call =
-        "pcall(of_one, KEYS[i * 2 + 1], KEYS[i * 2 + 2], ARGV[i * 3 + 1], ARGV[i * 3 + 2], ARGV[i * 3 + 3])";
+    let call = "pcall(of_one, KEYS[i * 2 + 1], KEYS[i * 2 + 2], ARGV[i * 4 + 1], ARGV[i * 4 + 2], ARGV[i * 4 + 3], ARGV[i * 4 + 4])";
     assert!(text.contains(call), "{text}");
     for file in lua::files().into_iter().filter(|file| lua::has_batch(file)) {
         let body = lua::batch(&lua::source(&file));

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 /// The rights that docs/deploy.md grants for every lock.
 const FEWEST: &str = "~shop:* &redisson_lock__channel:* +evalsha +eval +hello +ping +select +exists \
                       +hdel +hexists +hget +hrandfield +hscan +hset +persist +pexpire +pttl +publish +subscribe \
-                      +unsubscribe +client|tracking";
+                      +unsubscribe +time +client|tracking";
 
 fn add_user(scene: &Scene, name: &str, password: &str) {
     let password = format!(">{password}");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
-use lockkeeper::{BaseLock, LockClient, Member, MultiLock, RedLock, Source};
+use lockkeeper::{BaseLock, Lock, LockClient, Member, MultiLock, RedLock, Source};
 use lockkeeper_testkit::{Cluster, MASTER, Sentinels, Server};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -60,7 +60,7 @@ fn members(clients: &[LockClient; 3]) -> [Member; 3] {
 }
 
 /// Sections of both processes until the end. Two at once fail the test.
-async fn contend<L: BaseLock + 'static>(made: Vec<L>, during: impl AsyncFnOnce(&AtomicU32)) {
+async fn contend<K: BaseLock>(made: Vec<Lock<'static, K>>, during: impl AsyncFnOnce(&AtomicU32)) {
     let (is_over, inside, sections) =
         (Arc::<AtomicBool>::default(), Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default());
     let mut tasks = JoinSet::new();

@@ -10,7 +10,7 @@ use crate::support::{
     Faults, MS, Proxy, SECOND, Scene, Server, at_least, at_most, connect, eventually, fixed, patient,
     poll_until, soon, throughout, timed, waiter,
 };
-use lockkeeper::{BaseLock, LockClient, LockConfig, LossCause, MultiLock, Source};
+use lockkeeper::{LockClient, LockConfig, LossCause, MultiLock, Source};
 use lockkeeper_memory::MemoryServer;
 use tokio::time::sleep;
 
@@ -290,8 +290,9 @@ async fn a_lost_hold_ends_on_the_server_after_an_extend_of_one_member() {
     assert!(guard.extend(600 * SECOND).await.is_err());
     other.thaw();
     soon(guard.ended()).await.unwrap_err();
+    drop(guard);
     is_freed::<RLocks>(&scene, &beside, "an `extend` of one member").await;
-    drop((guard, both, one, two, beside));
+    drop((both, one, two, beside));
     scene.end().await;
 }
 

@@ -70,7 +70,7 @@ const NO_ERRORS: [&str; 22] = [
     "worker processes are",
 ];
 
-/// Macros with texts for users. `tracing` has others, and `docs/observe.md` lists those.
+/// Macros with texts for users. `tracing` has others, and `docs/operate.md` lists those.
 const TEXT_MACROS: [&str; 6] = ["concat", "eprintln", "format", "format_args", "write", "writeln"];
 
 #[derive(Default)]

@@ -6,7 +6,7 @@ use crate::support::{
     SECOND, Scene, calls_of, connect, eventually, listens, patient, poll_until, soon, waiter,
 };
 use futures_util::FutureExt;
-use lockkeeper::{BaseLock, Error, LockClient, LockConfigBuilder, LockInfo};
+use lockkeeper::{BaseLock, Error, Lock, LockClient, LockConfigBuilder, LockInfo};
 
 /// What `inspect` tells of the lock `a`.
 async fn found(locks: &LockClient) -> LockInfo {
@@ -28,8 +28,8 @@ fn only(mut info: LockInfo, owner: &str) -> LockInfo {
 async fn ends_the_hold_that_was_found(
     scene: &Scene,
     locks: &LockClient,
-    mut first: impl BaseLock,
-    second: impl BaseLock + 'static,
+    mut first: Lock<'_, impl BaseLock>,
+    second: Lock<'static, impl BaseLock>,
 ) {
     let guard = first.lock().await.unwrap();
     let info = found(locks).await;
@@ -206,7 +206,7 @@ async fn no_reader_joins_while_its_client_forces_the_hold() {
 
 /// A client forced a hold of its own, and another client acquired the lock. A waiter of the first client, which comes only then, is not
 /// given the hold that is gone.
-async fn is_not_handed_over<L: BaseLock + 'static>(scene: &Scene, make: impl Fn(&LockClient) -> L) {
+async fn is_not_handed_over<K: BaseLock>(scene: &Scene, make: impl Fn(&LockClient) -> Lock<'static, K>) {
     let (locks, other) = (scene.client_with(shares()).await, scene.client().await);
     let first = make(&locks).lock().await.unwrap();
     assert!(make(&locks).force_unlock().await.unwrap());
@@ -233,10 +233,10 @@ async fn a_forced_hold_is_not_handed_over_to_a_waiter_that_comes_later() {
 
 /// The server granted the lock before the forced release, and the call that acquires reads the answer only after it. Then its client
 /// shares the hold with nobody: the server does not have it.
-async fn is_not_shared_by_a_late_reader_of_the_answer<L: BaseLock + 'static>(
+async fn is_not_shared_by_a_late_reader_of_the_answer<K: BaseLock>(
     scene: &Scene,
-    make: impl Fn(&LockClient) -> L,
-    rival: impl BaseLock,
+    make: impl Fn(&LockClient) -> Lock<'static, K>,
+    rival: Lock<'_, impl BaseLock>,
 ) {
     let (locks, mut rival) = (scene.client_with(shares()).await, rival);
     let mut lock = make(&locks);

@@ -8,7 +8,7 @@ use crate::support::{
     MS, SECOND, Scene, eventually, patient, poll_until_it_waits, soon, timed, waiter, woken,
 };
 use futures_util::FutureExt;
-use lockkeeper::{BaseLock, Error, LockConfigBuilder};
+use lockkeeper::{Error, LockConfigBuilder};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 use tokio_test::task;

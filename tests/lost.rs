@@ -6,7 +6,7 @@ use crate::support::{
     Faults, LIMIT, MS, SECOND, Scene, connect, eventually, patient, renewed, soon, throughout, timed,
 };
 use futures_util::FutureExt;
-use lockkeeper::{BaseLock, Error, HoldWatch, LockConfig, LossCause, Lost};
+use lockkeeper::{Error, HoldWatch, LockConfig, LossCause, Lost};
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// Guarantees 1 and 6. On a silent connection the guard is lost at its deadline at the latest, and before another

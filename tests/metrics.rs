@@ -1,4 +1,4 @@
-//! Guarantee 18: what the feature `metrics` records, and that `docs/observe.md` lists it.
+//! Guarantee 18: what the feature `metrics` records, and that `docs/operate.md` lists it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use crate::support::{
     renewed, soon,
 };
 use futures_util::future::join_all;
-use lockkeeper::{BaseLock, Error, LockClient, LockConfig, MultiLock, ReadWriteLock, RedLock, Source};
+use lockkeeper::{BaseLock, Error, Lock, LockClient, LockConfig, MultiLock, ReadWriteLock, RedLock, Source};
 use lockkeeper_memory::MemoryServer;
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Label, LocalRecorderGuard,
@@ -553,7 +553,7 @@ async fn commands_and_their_calls_are_counted_as_they_are_sent() {
     let calls = || recorded.value("calls_total", &[("outcome", "ok")]);
     let (before, called, sent) = (recorded.commands("ok"), calls(), proxy.commands());
     let mut all: Vec<_> = (0..30).map(|number| locks.rlock(number.to_string())).collect();
-    let guards = soon(join_all(all.iter_mut().map(BaseLock::lock))).await;
+    let guards = soon(join_all(all.iter_mut().map(Lock::lock))).await;
     assert_eq!(calls() - called, 30);
     let sent = proxy.commands() - sent;
     assert!(sent < 30, "nothing went out together");
@@ -648,7 +648,7 @@ fn compare_with_page(state: &State, name: &str) {
     assert_eq!(recorded.len(), labels_of.len(), "what is recorded is described");
 
     // Each row of the table: metric, kind, labels.
-    let page = include_str!("../docs/observe.md");
+    let page = include_str!("../docs/operate.md");
     let quoted =
         |cell: &str| -> Vec<String> { cell.split('`').skip(1).step_by(2).map(str::to_owned).collect() };
     let listed: BTreeMap<String, (String, BTreeSet<String>)> = page
@@ -660,10 +660,10 @@ fn compare_with_page(state: &State, name: &str) {
             (quoted(cells[0]).remove(0), (cells[1].to_owned(), quoted(cells[2]).into_iter().collect()))
         })
         .collect();
-    assert_eq!(listed, recorded, "left: docs/observe.md; right: the code");
+    assert_eq!(listed, recorded, "left: docs/operate.md; right: the code");
     // The values of the labels are on the page, too.
     for value in values_of.values().flatten() {
-        assert!(page.contains(&format!("`{value}`")), "docs/observe.md does not explain `{value}`");
+        assert!(page.contains(&format!("`{value}`")), "docs/operate.md does not explain `{value}`");
     }
 }
 
@@ -673,7 +673,7 @@ async fn every_handle_can_have_a_group() {
     let _installed = recorded.install();
     let scene = Scene::start();
     let locks = scene.client().await;
-    async fn granted<L: BaseLock>(mut lock: L, recorded: &Recorded, kind: &str, group: &str) {
+    async fn granted<K: BaseLock>(mut lock: Lock<'_, K>, recorded: &Recorded, kind: &str, group: &str) {
         let labels = [("type", kind), ("group", group), ("outcome", "granted")];
         let before = recorded.value("acquires_total", &labels);
         lock.lock().await.unwrap().unlock().await.unwrap();

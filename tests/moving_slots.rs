@@ -55,7 +55,13 @@ impl Scene {
 }
 
 fn evaluate(connection: &mut Connection, (file, keys, args): Call<'_>) -> Result<Value, RedisError> {
-    cmd("EVAL").arg(lua::sharded(&lua::source(file))).arg(keys.len()).arg(keys).arg(args).query(connection)
+    cmd("EVAL")
+        .arg(lua::sharded(&lua::source(file)))
+        .arg(keys.len())
+        .arg(keys)
+        .arg(args)
+        .arg(lua::in_time(file))
+        .query(connection)
 }
 
 /// On a busy machine, the servers can take each other for dead. Then nothing runs until the cluster is well again.
@@ -90,13 +96,12 @@ fn is_split(reply: Result<Value, RedisError>) -> bool {
 fn use_rlock(key: &str, run: &dyn Fn(Call<'_>) -> Result<Value, RedisError>) {
     let channel = channel_of(key);
     let keys: &[&str] = &[key];
-    assert_eq!(run(("rlock/reenter.lua", keys, &[OWNER, "2", LEASE])).unwrap(), Value::Nil);
+    assert_eq!(run(("rlock/show.lua", keys, &[OWNER, "2", LEASE])).unwrap(), Value::Nil);
     assert_eq!(run(("rlock/renew.lua", keys, &[LEASE, OWNER])).unwrap(), renewed());
     assert!(matches!(run(("rlock/state.lua", keys, &[])).unwrap(), Value::Int(1..)));
     let Value::Array(listed) = run(("inspect.lua", keys, &["0"])).unwrap() else { panic!("a list") };
     assert_eq!(listed.len(), 6);
-    assert_eq!(run(("rlock/release.lua", keys, &[OWNER, "1", &channel])).unwrap(), named("LOWERED"));
-    assert!(matches!(run(("rlock/release.lua", keys, &[OWNER, "0", &channel])).unwrap(), Value::Int(0..)));
+    assert!(matches!(run(("rlock/release.lua", keys, &[OWNER, &channel])).unwrap(), Value::Int(0..)));
 }
 
 fn channel_of(key: &str) -> String {
@@ -151,7 +156,7 @@ fn a_write_lock_is_renewed_and_looked_at_on_both_servers_while_its_slot_moves() 
     let acquire: Call<'_> = ("write/acquire.lua", &["a", "redisson_rwlock:{a}"], &[&writer, LEASE, "0"]);
     assert_eq!(scene.on_old(acquire).unwrap(), Value::Nil);
     let holds = |run: &dyn Fn(Call<'_>) -> Result<Value, RedisError>| {
-        assert_eq!(run(("rlock/reenter.lua", &["a"], &[&writer, "2", LEASE])).unwrap(), Value::Nil);
+        assert_eq!(run(("rlock/show.lua", &["a"], &[&writer, "2", LEASE])).unwrap(), Value::Nil);
         assert_eq!(run(("rlock/renew.lua", &["a"], &[LEASE, &writer])).unwrap(), renewed());
         assert!(matches!(run(("write/state.lua", &["a"], &[])).unwrap(), Value::Int(1..)));
     };
@@ -176,13 +181,13 @@ fn a_living_reader_is_never_treated_as_dead_while_its_slot_moves() {
 
         let calls: [Call<'_>; 8] = [
             ("read/acquire.lua", keys, &[OTHER, "2", LEASE]),
-            ("read/reenter.lua", keys, &[OWNER, "1", "2", LEASE]),
-            ("read/release.lua", keys, &[OWNER, "1", "0", LEASE]),
+            ("read/show.lua", keys, &[OWNER, "1", "2", LEASE]),
+            ("read/release.lua", keys, &[OWNER, "1", LEASE]),
             ("read/renew.lua", keys, &[LEASE, OWNER, "1", LEASE]),
             ("read/state.lua", keys, &[]),
             ("write/acquire.lua", keys, &[&reader, LEASE, "0"]),
             ("write/acquire.lua", keys, &[&writer, LEASE, "0"]),
-            ("write/release.lua", keys, &[&writer, "0"]),
+            ("write/release.lua", keys, &[&writer]),
         ];
         for call in calls {
             assert!(is_refused(scene.on_old(call), &["TRYAGAIN", "ASK"]), "{}", call.0);
@@ -199,7 +204,7 @@ fn a_living_reader_is_never_treated_as_dead_while_its_slot_moves() {
         assert!(matches!(scene.on_new(("read/state.lua", keys, &[])).unwrap(), Value::Int(1..)));
         let write: Call<'_> = ("write/acquire.lua", keys, &[&writer, LEASE, "0"]);
         assert!(matches!(scene.on_new(write).unwrap(), Value::Int(1..)), "the reader still holds the lock");
-        let release: Call<'_> = ("read/release.lua", keys, &[OWNER, "1", "0", LEASE]);
+        let release: Call<'_> = ("read/release.lua", keys, &[OWNER, "1", LEASE]);
         assert_eq!(scene.on_new(release).unwrap(), Value::Int(0));
         assert_eq!(scene.on_new(write).unwrap(), Value::Nil);
     }
@@ -220,7 +225,7 @@ fn a_fair_lock_is_refused_as_a_whole_while_its_slot_moves() {
     assert_eq!(acquire(OTHER).unwrap(), named("QUEUED"));
     scene.open();
     // All five keys are on the old server. A script that removes the last waiter would fail half-way.
-    let release: Call<'_> = ("fair/release.lua", &keys, &[OTHER, "0", "300000"]);
+    let release: Call<'_> = ("fair/release.lua", &keys, &[OTHER, "300000"]);
     assert!(is_refused(scene.on_old(release), &["TRYAGAIN"]));
     assert_eq!(scene.on_old(("rlock/renew.lua", &["a"], &[LEASE, OWNER])).unwrap(), renewed());
     scene.close();

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::support::{
     Child, MS, SECOND, Scene, Server, child, connect, eventually, fixed, patient, quiet, renewed, soon, timed,
 };
-use lockkeeper::{ConfigError, Error, LockClient, LockConfig, Member, MultiLock, RemainingLease};
+use lockkeeper::{
+    ConfigError, Error, LockClient, LockConfig, LockOptions, Member, MultiLock, RemainingLease,
+};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -119,18 +121,12 @@ async fn a_multi_lock_is_lost_with_its_first_lost_member() {
     soon(guard.ended()).await.unwrap_err();
     assert!(!lock.is_locked().await.unwrap() && lock.hold_count() == 0);
     assert!(matches!(guard.unlock().await, Err(Error::NotHeld(lost)) if lost.lock.name == "a, b, c"));
-    eventually("the other members are released", || scene.server.keys(), Vec::is_empty).await;
+    assert!(scene.server.keys().is_empty(), "the other members are released");
 
-    // All members can be acquired again, also while the lost guard is still alive.
+    // All members can be acquired again while the lost guard is still alive. Its end leaves them alone.
     let guard = lock.lock().await.unwrap();
-    let waiting = tokio::spawn({
-        let locks = locks.clone();
-        async move { locks.rlock("a").lock().await.unwrap().unlock().await }
-    });
-    eventually("the waiter subscribes", || scene.server.channels(), |channels| channels.len() == 1).await;
     scene.server.run::<()>(&["DEL", "c"]);
     soon(guard.ended()).await.unwrap_err();
-    soon(waiting).await.unwrap().expect("a waiter for one of the other members acquires it");
     let again = soon(lock.lock()).await.unwrap();
     assert!(guard.unlock().await.is_err() && !again.is_lost() && lock.hold_count() == 1);
     again.unlock().await.unwrap();
@@ -203,7 +199,7 @@ async fn a_refused_call_attempts_once_more() {
     });
     eventually("the waiter subscribes", || scene.server.channels(), |channels| channels.len() == 1).await;
     let asked = quiet(|| scene.server.calls("evalsha")).await - before;
-    assert_eq!(asked, 2 * 3, "twice: acquire, be refused, release");
+    assert_eq!(asked, 3 + 2, "it acquires, is refused and releases, and attempts twice where it waits");
     guard.unlock().await.unwrap();
     soon(waiting).await.unwrap();
     drop(locks);
@@ -259,6 +255,106 @@ async fn a_member_that_is_already_held_is_not_waited_for() {
     held.unlock().await.unwrap();
     soon(waiting).await.unwrap();
     drop((lock, locks));
+    scene.end().await;
+}
+
+/// The limit counts from the call on, however many members it waits for, one after the other.
+#[tokio::test]
+async fn the_time_limit_is_one_for_all_members() {
+    let scene = Scene::start();
+    let (locks, other) = (scene.client().await, scene.client().await);
+    let [a, b] = [other.rlock("a").lock().await.unwrap(), other.rlock("b").lock().await.unwrap()];
+    let mut both = of(&locks, &["a", "b"]);
+    let (got, _) = tokio::join!(timed(both.try_lock_for(SECOND)), async {
+        sleep(600 * MS).await; // most of the limit
+        a.unlock().await.unwrap();
+    });
+    assert!(got.0.unwrap().is_none(), "b is held");
+    assert!((SECOND..1_500 * MS).contains(&got.1), "{:?}", got.1);
+    eventually("nothing else is held", || scene.server.keys(), |keys| *keys == ["b"]).await;
+    let (got, _) = tokio::join!(timed(both.try_lock_for(10 * SECOND)), b.unlock());
+    got.0.unwrap().expect("both are free").unlock().await.unwrap();
+    drop((both, locks, other));
+    scene.end().await;
+}
+
+/// What fails is named alone. What concerns the whole has all names.
+#[tokio::test]
+async fn an_error_names_the_member_that_failed() {
+    let scene = Scene::start();
+    let mut other = Server::start();
+    let config = patient().retry_timeout(300 * MS);
+    let (ours, theirs) = (scene.client_with(config.clone()).await, connect(other.url(), config).await);
+    let mut both = MultiLock::new([ours.rlock("a"), theirs.rlock("b")]).unwrap();
+    let address = |server: &Server| format!("127.0.0.1:{}", server.port());
+    let names = |error: &Error| {
+        let lock = error.lock().expect("it names a lock");
+        (lock.name.clone(), lock.server.clone())
+    };
+    scene.server.run::<()>(&["SET", "a", "text"]);
+    let error = both.try_lock().await.unwrap_err();
+    assert!(matches!(error, Error::WrongKind { .. }), "{error:?}");
+    assert_eq!(names(&error), ("a".to_owned(), address(&scene.server)));
+    scene.server.run::<()>(&["DEL", "a"]);
+
+    let guard = both.lock().await.unwrap();
+    scene.server.run::<()>(&["DEL", "a"]);
+    let error = guard.unlock().await.unwrap_err();
+    assert!(matches!(error, Error::NotHeld(_)), "{error:?}");
+    assert_eq!(names(&error).0, "a, b");
+
+    other.kill();
+    let error = both.try_lock().await.unwrap_err();
+    assert!(error.is_transient(), "{error:?}");
+    assert_eq!(names(&error), ("b".to_owned(), address(&other)));
+    let error = both.lock().await.unwrap_err();
+    assert_eq!(names(&error), ("b".to_owned(), address(&other)));
+    eventually("nothing is held", || scene.server.keys(), Vec::is_empty).await;
+    other.start_again();
+    ours.shutdown().await.unwrap();
+    theirs.shutdown().await.unwrap();
+    drop((both, ours, theirs));
+    scene.end().await;
+}
+
+/// Guarantee 6. A server that restarts without its data loses the whole lock. The guard keeps the other members until it ends.
+#[tokio::test]
+async fn a_member_that_forgets_loses_the_whole_lock() {
+    let scene = Scene::start();
+    let mut other = Server::start();
+    let config = patient().watchdog_lease(3 * SECOND);
+    let (ours, theirs) = (scene.client_with(config.clone()).await, connect(other.url(), config).await);
+    let mut both = MultiLock::new([ours.rlock("a"), theirs.rlock("b")]).unwrap();
+    let guard = both.lock().await.unwrap();
+    other.restart();
+    let lost = soon(guard.ended()).await.unwrap_err();
+    assert_eq!(lost.lock.name, "a, b");
+    assert_eq!((scene.server.keys(), both.hold_count()), (vec!["a".to_owned()], 0));
+    let again = soon(both.lock()).await.unwrap();
+    assert!(guard.is_lost() && !again.is_lost());
+    drop(guard);
+    again.unlock().await.unwrap();
+    ours.shutdown().await.unwrap();
+    theirs.shutdown().await.unwrap();
+    drop((both, ours, theirs));
+    scene.end().await;
+}
+
+/// Guarantee 20. The shortest hold is that of the whole lock.
+#[tokio::test]
+async fn a_failed_round_is_not_kept_for_the_shortest_hold() {
+    let scene = Scene::start();
+    let (locks, other) = (scene.client().await, scene.client().await);
+    let options = LockOptions::builder().min_hold(2 * SECOND).build().unwrap();
+    let mut both = of(&locks, &["a", "b"]).with(&options);
+    let b = other.rlock("b").lock().await.unwrap();
+    assert!(both.try_lock().await.unwrap().is_none());
+    other.rlock("a").try_lock().await.unwrap().expect("it is free").unlock().await.unwrap();
+    b.unlock().await.unwrap();
+    both.lock().await.unwrap().unlock().await.unwrap();
+    assert!(other.rlock("a").try_lock().await.unwrap().is_none(), "it is held for its shortest time");
+    eventually("the members are released", || scene.server.keys(), Vec::is_empty).await;
+    drop((both, locks, other));
     scene.end().await;
 }
 

@@ -1,4 +1,4 @@
-//! Guarantee 18: what `docs/observe.md` lists is what the source has. It needs no server. The metrics are compared in
+//! Guarantee 18: what `docs/operate.md` lists is what the source has. It needs no server. The metrics are compared in
 //! `tests/metrics.rs`, where they are recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
 use syn::{Ident, LitStr, Token};
 
-const PAGE: &str = include_str!("../docs/observe.md");
+const PAGE: &str = include_str!("../docs/operate.md");
 const DASHBOARD: &str = include_str!("../docs/grafana.json");
 
 // --- the source --------------------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ fn compare(mut events: BTreeMap<String, Event>, heading: &str) {
         assert!(!meaning.is_empty(), "{event}");
     }
     problems.extend(events.into_iter().map(|event| format!("the page lacks {event:?}")));
-    assert!(problems.is_empty(), "docs/observe.md: {problems:#?}");
+    assert!(problems.is_empty(), "docs/operate.md: {problems:#?}");
 }
 
 // --- the dashboard -----------------------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ fn the_dashboard_shows_every_metric_and_no_other() {
             }
         }
     }
-    assert_eq!(shown, all.keys().cloned().collect(), "left: panels; right: docs/observe.md");
+    assert_eq!(shown, all.keys().cloned().collect(), "left: panels; right: docs/operate.md");
     let variables = dashboard["templating"]["list"].as_array().unwrap();
     assert!(variables.iter().any(|variable| variable["type"] == "datasource"));
     for variable in variables.iter().filter(|variable| variable["type"] == "query") {

@@ -4,7 +4,7 @@ use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lockkeeper::leader::{Candidate, Leadership};
-use lockkeeper::{BaseLock, Error, LockConfig, MultiLock};
+use lockkeeper::{Error, LockConfig, MultiLock};
 use tokio::time::Instant;
 
 use crate::support::fixture::{Fixture, for_each_lock};

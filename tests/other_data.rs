@@ -4,7 +4,7 @@
 use crate::support::events::Events;
 use crate::support::fixture::{Fixture, for_each_lock};
 use crate::support::{Scene, eventually, soon};
-use lockkeeper::{BaseLock, Error};
+use lockkeeper::Error;
 
 /// Hashes as applications store them.
 const DATA: [&[&str]; 11] = [

@@ -13,7 +13,7 @@ use crate::support::{
 };
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use lockkeeper::{BaseLock, Error, LockClient, LockConfigBuilder, LockGuard, RLock, WriteLock};
+use lockkeeper::{BaseLock, Error, Lock, LockClient, LockConfigBuilder, LockGuard, RLock, WriteLock};
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{sleep, timeout};
 use tokio_test::task::spawn;
@@ -33,7 +33,7 @@ async fn attempted_twice(scene: &Scene, before: u64) {
 async fn queued(
     scene: &Scene,
     locks: &LockClient,
-    mut lock: impl BaseLock + 'static,
+    mut lock: Lock<'static, impl BaseLock>,
 ) -> JoinHandle<LockGuard> {
     let before = scene.server.calls("evalsha");
     let waiting = tokio::spawn(async move { lock.lock().await.unwrap().into_plain() });
@@ -62,10 +62,10 @@ fn writes(locks: &LockClient) -> WriteLock<'static> {
 }
 
 /// Tasks of one client use one lock. Returns how many sections there were, and how many scripts ran for them.
-async fn contend<L: BaseLock + 'static>(
+async fn contend<K: BaseLock>(
     scene: &Scene,
     locks: &LockClient,
-    make: impl Fn(&LockClient) -> L,
+    make: impl Fn(&LockClient) -> Lock<'static, K>,
     drops: bool,
 ) -> (u64, u64) {
     let before = scene.server.calls("evalsha");
@@ -92,7 +92,7 @@ async fn contend<L: BaseLock + 'static>(
     (800, scene.server.calls("evalsha") - before)
 }
 
-async fn taking_turns_needs_no_commands<L: BaseLock + 'static>(make: fn(&LockClient) -> L) {
+async fn taking_turns_needs_no_commands<K: BaseLock>(make: fn(&LockClient) -> Lock<'static, K>) {
     let scene = Scene::start();
     for drops in [false, true] {
         let locks = scene.client_with(passes()).await;

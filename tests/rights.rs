@@ -310,6 +310,16 @@ async fn the_documented_rights_are_enough() {
     scene.end().await;
 }
 
+#[tokio::test]
+async fn a_client_without_the_right_to_the_time_does_not_connect_and_says_why() {
+    let scene = Scene::start();
+    scene.server.run::<()>(&["ACL", "SETUSER", "late", "on", ">secret", "~*", "&*", "+@all", "-time"]);
+    let url = format!("redis://late:secret@127.0.0.1:{}/", scene.server.port());
+    let error = soon(LockClient::connect(url)).await.unwrap_err();
+    assert!(matches!(error, Error::Permission(_)) && error.to_string().contains("`+time`"), "{error}");
+    scene.end().await;
+}
+
 /// The server's own words name no key, or another one than is missing.
 #[tokio::test]
 async fn an_error_about_a_missing_right_leads_to_the_key() {

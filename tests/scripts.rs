@@ -308,7 +308,7 @@ fn a_script_that_disagrees_with_the_table_is_found() {
     for (from, to) in [
         ("ARGV[2]  lease_ms", "ARGV[2]  lease"),
         ("local lock = KEYS[1]", "local key = KEYS[1]"),
-        ("local owner, lease_ms = ARGV[1], ARGV[2]", "local owner, lease_ms = ARGV[2], ARGV[1]"),
+        ("lease_ms, valid_until = ARGV[1], ARGV[2]", "lease_ms, valid_until = ARGV[2], ARGV[1]"),
         ("  Repeating", "  Retrying"),
         ("  Publishes  nothing", "  Publishes  something"),
         ("  With  create_hold occupied_reply", "  With  create_hold"),

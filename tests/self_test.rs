@@ -7,7 +7,7 @@ use lockkeeper_testkit::resp::{frame_len, words};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Starts a server that gives these replies to commands with these names, and `+OK` to all others. Returns its URL.
+/// Starts a server that tells its time, and gives these replies to commands with these names, and `+OK` to all others. Returns its URL.
 async fn server_with(replies: &'static [(&'static str, &'static str)]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://{}/", listener.local_addr().unwrap());
@@ -26,7 +26,7 @@ async fn answer(mut stream: TcpStream, replies: &'static [(&'static str, &'stati
         while let Some(len) = frame_len(&received) {
             let command: Vec<u8> = received.drain(..len).collect();
             let name = words(&command).remove(0).to_uppercase();
-            let found = replies.iter().find(|(of, _)| *of == name);
+            let found = replies.iter().chain([&TIME]).find(|(of, _)| *of == name);
             let reply = found.map_or("+OK", |(_, reply)| reply);
             if stream.write_all(format!("{reply}\r\n").as_bytes()).await.is_err() {
                 return;
@@ -34,6 +34,8 @@ async fn answer(mut stream: TcpStream, replies: &'static [(&'static str, &'stati
         }
     }
 }
+
+const TIME: (&str, &str) = ("TIME", "*2\r\n+1700000000\r\n+0");
 
 const HELLO: (&str, &str) = ("HELLO", "*2\r\n+version\r\n+7.4.0");
 

@@ -5,7 +5,7 @@ use std::future::{pending, ready};
 
 use futures_util::future::{join_all, try_join_all};
 use lockkeeper::leader::{Candidate, LeaderWatch, Leadership};
-use lockkeeper::{BaseLock, Error, LockClient, LockGuard, Result, Source};
+use lockkeeper::{Error, LockClient, LockGuard, Result, Source};
 use lockkeeper_testkit::{Cluster, Server, Strict, Wants};
 
 use crate::support::events::Events;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
 use lockkeeper::leader::Candidate;
-use lockkeeper::{BaseLock, Error, LockClient, LockConfig, LockGuard, Source};
+use lockkeeper::{Error, LockClient, LockConfig, LockGuard, Source};
 use lockkeeper_memory::MemoryServer;
 
 use crate::support::fixture::{Fixture, for_each_lock};

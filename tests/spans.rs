@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use crate::support::child::is_alone;
 use crate::support::{MS, SECOND, Scene, eventually, soon};
-use lockkeeper::{BaseLock, LockConfig, MultiLock};
+use lockkeeper::{BaseLock, Lock, LockConfig, MultiLock};
 use tokio::time::timeout;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -165,7 +165,7 @@ async fn the_span_of_a_hold_is_beside_that_of_its_acquire() {
     collect();
     let scene = Scene::start();
     let locks = scene.client().await;
-    async fn test<L: BaseLock>(mut lock: L, name: &str, kind: &str) {
+    async fn test<K: BaseLock>(mut lock: Lock<'_, K>, name: &str, kind: &str) {
         let lock_and_unlock = async {
             let guard = lock.lock().await.unwrap();
             assert_eq!(

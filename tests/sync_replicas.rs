@@ -4,7 +4,7 @@ use crate::support::events::Events;
 use crate::support::fixture::{Fixture, for_each_lock};
 use crate::support::{LIMIT, MS, SECOND, Scene, Server, connect, eventually, poll_until, soon, timed};
 use futures_util::FutureExt;
-use lockkeeper::{BaseLock, Error, LockClient, LockConfig, LockConfigBuilder};
+use lockkeeper::{Error, LockClient, LockConfig, LockConfigBuilder};
 
 /// A server with one replica.
 struct Pair {

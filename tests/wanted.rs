@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use crate::support::{SECOND, Scene, connect, eventually, patient, soon};
-use lockkeeper::{BaseLock, LockClient, LockGuard, MultiLock};
+use lockkeeper::{BaseLock, Lock, LockClient, LockGuard, MultiLock};
 use tokio::time::timeout;
 
 /// Longer than the time between two questions.
@@ -24,7 +24,7 @@ async fn hears<T: Send + Sync + 'static>(
     soon(waits).await.unwrap();
 }
 
-async fn enters(mut lock: impl BaseLock) {
+async fn enters(mut lock: Lock<'_, impl BaseLock>) {
     lock.lock().await.unwrap().unlock().await.unwrap();
 }
 

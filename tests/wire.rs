@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::support::{MS, SECOND, Scene, eventually, fixed, patient, soon};
-use lockkeeper::{BaseLock, LockClient};
+use lockkeeper::{BaseLock, Lock, LockClient};
 
 fn hash(scene: &Scene, key: &str) -> BTreeMap<String, String> {
     scene.server.run(&["HGETALL", key])
@@ -168,8 +168,19 @@ async fn acquire_and_release_are_one_round_trip_each() {
         }
         assert_eq!(scene.server.calls("evalsha"), 2 * PAIRS);
         let stats: String = scene.server.run(&["INFO", "commandstats"]);
-        let inside =
-            ["evalsha", "pttl", "hset", "pexpire", "hdel", "exists", "publish", "config|resetstat", "info"];
+        assert_eq!(scene.server.calls("time"), PAIRS, "only in the script that acquires");
+        let inside = [
+            "evalsha",
+            "time",
+            "pttl",
+            "hset",
+            "pexpire",
+            "hdel",
+            "exists",
+            "publish",
+            "config|resetstat",
+            "info",
+        ];
         let others: Vec<_> = stats
             .lines()
             .filter_map(|line| line.strip_prefix("cmdstat_")?.split(':').next())
@@ -183,7 +194,7 @@ async fn acquire_and_release_are_one_round_trip_each() {
 /// Guarantee 14, for every lock type with one member.
 #[tokio::test]
 async fn each_lock_type_acquires_and_releases_in_one_command_each() {
-    async fn check(scene: &Scene, mut lock: impl BaseLock) {
+    async fn check(scene: &Scene, mut lock: Lock<'_, impl BaseLock>) {
         lock.lock().await.unwrap().unlock().await.unwrap();
         let before = scene.server.calls("evalsha");
         lock.lock().await.unwrap().unlock().await.unwrap();

@@ -31,6 +31,7 @@ const QUEUE: [&str; 4] =
 /// As many as a lockkeeper client has by default.
 const CONNECTIONS: usize = 2;
 
+const VALID_UNTIL: u64 = 9_999_999_999;
 const LEASE_MS: u64 = LEASE.as_millis() as u64;
 
 /// How many permits a semaphore has.
@@ -116,8 +117,8 @@ const OURS: Kind = Kind {
     release: || lua::source("rlock/release.lua"),
     calls: |name| {
         [
-            (vec![text(name)], vec![owner(), Number(LEASE_MS)]),
-            (vec![text(name)], vec![owner(), Number(0), text(&lock_channel(name))]),
+            (vec![text(name)], vec![owner(), Number(LEASE_MS), Number(VALID_UNTIL)]),
+            (vec![text(name)], vec![owner(), text(&lock_channel(name))]),
         ]
     },
     channel: lock_channel,
@@ -130,7 +131,7 @@ const OUR_FENCED: Kind = Kind {
     acquire: || lua::source("fenced/acquire.lua"),
     calls: |name| {
         let [_, release] = (OURS.calls)(name);
-        [(vec![text(name), key("redisson_lock_token", name)], vec![owner(), Number(LEASE_MS)]), release]
+        [(vec![text(name), key("redisson_lock_token", name)], vec![owner(), Number(LEASE_MS), Number(VALID_UNTIL)]), release]
     },
     ..OURS
 };
@@ -141,8 +142,14 @@ const OUR_FAIR: Kind = Kind {
     calls: |name| {
         let queue = QUEUE.map(|prefix| key(prefix, name));
         let keys = [&[text(name)][..], &queue, &[text(&lock_channel(name))]].concat();
-        let acquire = vec![owner(), Number(LEASE_MS), Number(ALLOWANCE_MS), Number(JAVA_WAIT_MS)];
-        [(keys.clone(), acquire), (keys, vec![owner(), Number(0), Number(JAVA_WAIT_MS)])]
+        let acquire = vec![
+            owner(),
+            Number(LEASE_MS),
+            Number(ALLOWANCE_MS),
+            Number(JAVA_WAIT_MS),
+            Number(VALID_UNTIL),
+        ];
+        [(keys.clone(), acquire), (keys, vec![owner(), Number(JAVA_WAIT_MS)])]
     },
     is_fair: true,
     ..OURS
@@ -154,8 +161,8 @@ const OUR_READ: Kind = Kind {
     calls: |name| {
         let keys = vec![text(name), text(&read_write_channel(name))];
         [
-            (keys.clone(), vec![owner(), Grant, Number(LEASE_MS)]),
-            (keys, vec![owner(), Grant, Number(0), Number(LEASE_MS)]),
+            (keys.clone(), vec![owner(), Grant, Number(LEASE_MS), Number(VALID_UNTIL)]),
+            (keys, vec![owner(), Grant, Number(LEASE_MS)]),
         ]
     },
     channel: read_write_channel,
@@ -167,7 +174,7 @@ const OUR_WRITE: Kind = Kind {
     release: || lua::source("write/release.lua"),
     calls: |name| {
         let keys = vec![text(name), text(&read_write_channel(name))];
-        [(keys.clone(), vec![writer(), Number(LEASE_MS), Number(0)]), (keys, vec![writer(), Number(0)])]
+        [(keys.clone(), vec![writer(), Number(LEASE_MS), Number(0), Number(VALID_UNTIL)]), (keys, vec![writer()])]
     },
     channel: read_write_channel,
     ..OURS
@@ -179,7 +186,7 @@ const OUR_PERMIT: Kind = Kind {
     calls: |name| {
         let keys = vec![text(name), Word::Text(format!("{{{name}}}:timeout"))];
         let channel = text(&permit_channel(name));
-        let acquire = vec![Permit, Number(PERMITS), Number(LEASE_MS), Number(SLACK_MS), channel.clone()];
+        let acquire = vec![Permit, Number(PERMITS), Number(LEASE_MS), Number(SLACK_MS), channel.clone(), Number(VALID_UNTIL)];
         [(keys.clone(), acquire), (keys, vec![Permit, channel])]
     },
     channel: permit_channel,

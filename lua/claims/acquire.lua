@@ -6,23 +6,30 @@
   KEYS[1]    counter   string: the token of the last grant in the group; no expiry
   KEYS[1+i]  lock      hash: owner -> hold count; one per name, in the order of the list
 
-  ARGV[1]    owner     text: "<client uuid>:<n>", never used for an earlier hold
-  ARGV[2]    lease_ms  milliseconds, > 0
+  ARGV[1]    owner        text: "<client uuid>:<n>", never used for an earlier hold
+  ARGV[2]    lease_ms     milliseconds, > 0
+  ARGV[3]    valid_until  seconds of the server's time, ten digits: the script does nothing after them
 
-  With  count_up create_hold extend_lease occupied_reply replies
+  With  count_up create_hold extend_lease occupied_reply replies server_time
 
   Returns
     list          granted: the place of the lock in the list, from 1 on, and the token as text.
                   Or NOT_A_LOCK and the place of a key that holds other data
     nil           other owners hold all of these locks, perhaps as locks of another kind
     CANNOT_COUNT  the counter is no number, or cannot grow. If this is a copy, the owner perhaps has a hold
+    LATE          valid_until has passed
   Publishes  nothing
   Repeating  a copy that finds its own hold answers with a new token, and adds no hold: it cannot know the first token, because other
              grants raise the counter. A copy that runs after the hold was released creates an orphan, perhaps of another of these
              locks. The sender releases all of them until no copy can arrive, except a lock that its owner holds
 ]]
 local counter = KEYS[1]
-local owner, lease_ms = ARGV[1], ARGV[2]
+local owner, lease_ms, valid_until = ARGV[1], ARGV[2], ARGV[3]
+
+local _, now_us, now_s = server_time()
+if now_s > valid_until then
+  return LATE
+end
 
 -- All keys are looked at before a free one is used: a copy must find its own hold, wherever it is in the list. There can be a hundred
 -- keys that other owners hold, so each of them costs one look, at one field. An owner has a UUID of 36 characters, a colon and a number.
@@ -57,7 +64,7 @@ if not own and not free then
   return nil
 end
 -- The token comes first, because nothing is granted if the counter cannot count.
-local token = count_up(counter)
+local token = count_up(counter, now_us)
 if type(token) ~= 'string' then
   return token
 end

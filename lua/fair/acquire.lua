@@ -14,6 +14,7 @@
   ARGV[2]  lease_ms      milliseconds, > 0
   ARGV[3]  allowance_ms  milliseconds for which a waiter counts as alive; 0: do not queue
   ARGV[4]  java_wait_ms  milliseconds: the longest wait of a Java client
+  ARGV[5]  valid_until   seconds of the server's time, ten digits: the script does nothing after them
 
   With  create_hold occupied_reply server_time replies fair/limits fair/record fair/head fair/skip_java fair/forget
   With  fair/leave_to_java fair/expire_queue
@@ -26,13 +27,19 @@
     QUEUED         this owner had no place in the queue, and has one now
     NOT_A_LOCK     the key is a hash that is no lock
     ATTEMPT_AGAIN  dead waiters were removed, and perhaps there are more
+    LATE           valid_until has passed
   Publishes  "0" on the channel of the first waiter, if the lock is free and that waiter is another owner
   Repeating  a copy that finds its own hold answers "granted" and adds no hold. A copy that finds its own place keeps
              that place. A copy that runs after hold and place were released creates an orphan. The sender releases this
              orphan until no copy can arrive
 ]]
 local lock, queue, scores, records, tickets, channel = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local owner, lease_ms, allowance_ms, java_wait_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local owner, lease_ms, allowance_ms, java_wait_ms, valid_until = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
+
+local now, now_us, now_s = server_time()
+if now_s > valid_until then
+  return LATE
+end
 
 local left_ms = redis.call('pttl', lock)
 local is_free = left_ms == -2
@@ -50,10 +57,8 @@ if not is_free then
 end
 
 local own_record = redis.call('hget', records, owner)
-local first, now, now_us, is_cut
--- Otherwise the lock is free and nobody waits, so the clock is not needed.
+local first, is_cut
 if own_record or not is_free or redis.call('exists', queue) == 1 then
-  now, now_us = server_time()
   if own_record then
     -- This comes before dead waiters are removed: this waiter is alive, however late its record is.
     redis.call('hset', records, owner, new_record(now, allowance_ms, java_before(own_record)))

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 --[[
-  Lowers an owner's hold on a fair lock to a given count. At 0, frees the lock and wakes the first waiter. An owner that
-  waits leaves the queue. Also undoes an attempt.
+  Ends an owner's hold on a fair lock, whatever its hold count is, and wakes the first waiter. An owner that waits leaves the queue. Also
+  undoes an attempt.
 
   KEYS[1]  lock     hash: owner -> hold count
   KEYS[2]  queue    list: the waiters, in order
@@ -11,33 +11,21 @@
   KEYS[6]  channel  prefix of the channel of each waiter
 
   ARGV[1]  owner         text: the owner of the hold, or of the place in the queue
-  ARGV[2]  keep          the target count, >= 0; what is left keeps its lease
-  ARGV[3]  java_wait_ms  milliseconds: the longest wait of a Java client
+  ARGV[2]  java_wait_ms  milliseconds: the longest wait of a Java client
 
   With  end_hold replies fair/head fair/leave_to_java
 
   Returns
     0            released, or left the queue: this owner no longer has a hold or a place
-    LOWERED      this owner still holds it
     LOST         this owner held nothing, and did not wait
     NOBODY_TOLD  released, or left the queue; no waiter could be told: this user has no right to look for one, or to publish
     BESIDE_DATA  released; the key keeps data that is no lock, without expiry
   Publishes  "0" on the channel of the first waiter, if the lock is free and this owner had a hold or a place. If too many dead
              waiters are in front, the next heartbeat publishes
-  Repeating  changes nothing: the count is a target, and an owner id is not used again after its count was 0
+  Repeating  changes nothing: an owner id is not used again after its hold ended
 ]]
 local lock, queue, scores, records, tickets, channel = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local owner, keep, java_wait_ms = ARGV[1], ARGV[2], ARGV[3]
-
-if keep ~= '0' then
-  local count = tonumber(redis.call('hget', lock, owner))
-  if count then
-    if count > tonumber(keep) then
-      redis.call('hset', lock, owner, keep)
-    end
-    return LOWERED
-  end
-end
+local owner, java_wait_ms = ARGV[1], ARGV[2]
 
 -- Leaves the queue. Returns false if this owner did not wait. LREM searches from the nearer end of the list.
 local function leave()

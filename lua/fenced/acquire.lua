@@ -6,10 +6,11 @@
   KEYS[1]  lock     hash: owner -> hold count
   KEYS[2]  counter  string: the token of the last grant; no expiry
 
-  ARGV[1]  owner     text: "<client uuid>:<n>", never used for an earlier hold
-  ARGV[2]  lease_ms  milliseconds, > 0
+  ARGV[1]  owner        text: "<client uuid>:<n>", never used for an earlier hold
+  ARGV[2]  lease_ms     milliseconds, > 0
+  ARGV[3]  valid_until  seconds of the server's time, ten digits: the script does nothing after them
 
-  With  count_up needs_right_to_expire occupied_reply replies
+  With  count_up needs_right_to_expire occupied_reply replies server_time
 
   Returns
     text          granted: the token
@@ -18,19 +19,25 @@
     OTHER_KIND    the key is a read-write lock
     NOT_A_LOCK    the key is a hash that is no lock
     CANNOT_COUNT  the counter is no number, or cannot grow. If this is a copy, the owner perhaps has the hold
+    LATE          valid_until has passed
   Publishes  nothing
   Repeating  a copy that finds its own hold answers with its token, and adds no hold. A copy that runs after the hold
              was released creates an orphan. The sender releases this orphan until no copy can arrive
 ]]
 local lock, counter = KEYS[1], KEYS[2]
-local owner, lease_ms = ARGV[1], ARGV[2]
+local owner, lease_ms, valid_until = ARGV[1], ARGV[2], ARGV[3]
+
+local _, now_us, now_s = server_time()
+if now_s > valid_until then
+  return LATE
+end
 
 -- Returns the token of the hold as text, or the reply of the script. No other owner increases the counter while the lock is held,
 -- but another program can overwrite it.
 local function own_token()
   local token = redis.pcall('get', counter)
   if not token then
-    return count_up(counter)
+    return count_up(counter, now_us)
   end
   if type(token) == 'table' then
     return uncountable(token)
@@ -43,7 +50,7 @@ local left_ms = redis.call('pttl', lock)
 if left_ms == -2 then
   needs_right_to_expire(lock, lease_ms)
   -- The token comes before the hold, because nothing is granted if the counter cannot count.
-  local token = count_up(counter)
+  local token = count_up(counter, now_us)
   if type(token) ~= 'string' then
     return token
   end

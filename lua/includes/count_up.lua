@@ -1,4 +1,4 @@
--- With  replies server_time
+-- With  replies
 -- Returns the reply of a script after a command on the counter failed. An error that is not about its value stays an error.
 local function uncountable(reply)
   local is_value = string.find(reply.err, '^WRONGTYPE') or string.find(reply.err, 'not an integer', 1, true)
@@ -8,8 +8,7 @@ end
 -- Returns the next token of a counter as text. Otherwise returns CANNOT_COUNT if the counter is no number or cannot grow, or an error.
 --
 -- A counter that was lost or fell behind must not repeat a token: it continues from the server's clock, in microseconds.
-local function count_up(counter)
-  local _, now_us = server_time()
+local function count_up(counter, now_us)
   local count = redis.pcall('incr', counter)
   if type(count) == 'table' then
     return uncountable(count)

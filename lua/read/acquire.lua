@@ -3,16 +3,17 @@
   Acquires the read lock for an owner that does not hold it, if no other owner holds the write lock, and no intent of a
   waiting writer stops new readers. The only script that creates a read hold.
 
-  KEYS[1]  lock     hash: "mode" -> "read" or "write", owner -> hold count; and the keys of the owner's holds, and the
+  KEYS[1]  lock     hash: "mode" -> "read" or "write", owner -> hold count; and the key of the owner's hold, and the
                     intent of a writer
   KEYS[2]  channel  where the waiters of this lock listen. Declared so that the script is refused while the slot moves
 
-  ARGV[1]  owner     text: "<client uuid>:<n>", never used for an earlier hold, except by an owner that holds the write lock
-  ARGV[2]  grant     number of the grant: never used before, and greater than the numbers of all earlier grants
-  ARGV[3]  lease_ms  milliseconds, > 0
+  ARGV[1]  owner        text: "<client uuid>:<n>", never used for an earlier hold, except by an owner that holds the write lock
+  ARGV[2]  grant        number of the grant: never used before, and greater than the numbers of all earlier grants
+  ARGV[3]  lease_ms     milliseconds, > 0
+  ARGV[4]  valid_until  seconds of the server's time, ten digits: the script does nothing after them
 
   With  replies needs_right_to_expire tag_of read_write/writer read_write/intent_key read_write/hold_key read_write/grant_of
-  With  read_write/remove_keys read_write/others_of
+  With  read_write/others_of
 
   Returns
     nil           granted
@@ -22,6 +23,7 @@
     LOST          this owner has a later hold
     OTHER_KIND    the key is a lock that is not a read-write lock
     NOT_A_LOCK    the key is a hash that is no lock
+    LATE          valid_until has passed
   Publishes  nothing
   Repeating  a copy that finds its own hold answers "granted" and adds no hold. A copy that runs after the hold was
              released creates an orphan. The sender releases this orphan until no copy can arrive
@@ -30,7 +32,11 @@
 local COME_MS = 10
 
 local lock, channel = KEYS[1], KEYS[2]
-local owner, grant, lease_ms = ARGV[1], ARGV[2], ARGV[3]
+local owner, grant, lease_ms, valid_until = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+
+if redis.call('time')[1] > valid_until then
+  return LATE
+end
 
 local tag = tag_of(lock)
 local intent, first_key = intent_key(tag), hold_key(tag, owner, '1')
@@ -44,8 +50,8 @@ if there == 0 then
 end
 
 local mode = redis.call('hget', lock, 'mode')
-local count = mode == 'read' and tonumber(redis.call('hget', lock, owner)) or 0
-if mode == 'read' and there == 1 and count == 0 then
+local is_held = (mode == 'read' or mode == 'write') and redis.call('hexists', lock, owner) == 1
+if mode == 'read' and there == 1 and not is_held then
   -- Others read, and no writer waits.
   local left_ms = redis.call('pttl', lock)
   -- Otherwise the lock has no expiry, and is perhaps data of another program that has a field "mode".
@@ -67,8 +73,6 @@ if mode and mode ~= 'read' and mode ~= 'write' or not mode and redis.call('exist
 end
 if mode == 'write' and redis.call('hexists', lock, owner .. WRITER) == 0 then
   return others.written_ms()
-elseif mode == 'write' then
-  count = tonumber(redis.call('hget', lock, owner)) or 0
 end
 
 -- Returns the milliseconds for which the intent of a writer stops new readers. 0: it does not, or there is none.
@@ -89,7 +93,7 @@ local function stopped_ms()
   return wait_ms
 end
 
-local found = grant_of(tag, owner, count)
+local found = is_held and grant_of(tag, owner)
 if found == grant then
   redis.call('pexpire', first_key, lease_ms, 'gt')
   redis.call('pexpire', lock, lease_ms, 'gt')
@@ -106,7 +110,6 @@ if mode ~= 'write' and not found then
     return wait_ms
   end
 end
-remove_keys(tag, owner, 1, count)
 -- If there is no lock, this changes nothing. A user without the right to set an expiry fails here: a later failure
 -- would leave a hold without expiry.
 local is_raised = redis.call('pexpire', lock, lease_ms, 'gt') == 1

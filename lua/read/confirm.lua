@@ -3,7 +3,7 @@
   Renews a read hold that its client keeps although perhaps nobody reads, and says whether somebody waits for the lock. If nobody
   stops new readers for him, stops them: a writer of Redisson cannot do so.
 
-  KEYS[1]  lock     hash: "mode" -> "read" or "write", owner -> hold count; and the keys of the owner's holds, and the
+  KEYS[1]  lock     hash: "mode" -> "read" or "write", owner -> hold count; and the key of the owner's hold, and the
                     intent of a writer
   KEYS[2]  channel  where the waiters of this lock listen
 
@@ -14,7 +14,7 @@
   ARGV[5]  calm_ms   milliseconds after that, in which no client stops them for somebody else
   ARGV[6]  is_gap    1: new readers are stopped also if nobody is seen to wait; 0: not
 
-  With  replies tag_of read_write/intent_key read_write/grant_of read_write/keep_holds
+  With  replies tag_of read_write/intent_key read_write/grant_of read_write/keep_hold
 
   Returns
     RENEWED  nobody waits
@@ -26,11 +26,11 @@
 local lock, channel = KEYS[1], KEYS[2]
 local owner, grant, lease_ms, stop_ms, calm_ms, is_gap = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
-local tag, count = tag_of(lock), tonumber(redis.call('hget', lock, owner)) or 0
-if grant_of(tag, owner, count) ~= grant then
+local tag = tag_of(lock)
+if redis.call('hexists', lock, owner) == 0 or grant_of(tag, owner) ~= grant then
   return LOST
 end
-keep_holds(lock, tag, owner, count, lease_ms)
+keep_hold(lock, tag, owner, lease_ms)
 
 -- pcall: a user without the right to ask gets an error, which counts as somebody who waits.
 local listeners = redis.pcall('pubsub', 'numsub', channel)

@@ -1,61 +1,42 @@
 #!lua flags=allow-oom
 --[[
-  Lowers a read hold to a given count. With the last living reader, frees the lock and wakes a waiter. Also undoes an
+  Ends a read hold, whatever its hold count is. With the last living reader, frees the lock and wakes a waiter. Also undoes an
   attempt.
 
   KEYS[1]  lock     hash: "mode" -> "read" or "write", owner -> hold count; and the keys of the holds
   KEYS[2]  channel  where the waiters of this lock listen
 
   ARGV[1]  owner     text: the owner of the hold
-  ARGV[2]  grant     number of the grant that the hold belongs to; 0: any
-  ARGV[3]  keep      the target count, >= 0; the first hold keeps the longest lease
-  ARGV[4]  usual_ms  milliseconds: if this hold alone made the lock's lease longer than this, the lease is shortened
+  ARGV[2]  grant     number of the grant that the hold belongs to; 0: any, also of a reader of Redisson, whose other keys stay until they expire
+  ARGV[3]  usual_ms  milliseconds: if this hold alone made the lock's lease longer than this, the lease is shortened
 
-  With  replies tag_of read_write/hold_key read_write/grant_of read_write/longest read_write/remove_keys
-  With  read_write/others_of
+  With  replies tag_of read_write/hold_key read_write/grant_of read_write/longest read_write/others_of
 
   Returns
     0            released: this owner no longer holds the read lock
-    LOWERED      this owner still holds it
     LOST         this owner held nothing, or a later hold
     NOBODY_TOLD  released, but no waiter could be told: this user has no right to publish on the channel
     BESIDE_DATA  released; the key keeps data that is no lock, without expiry
   Publishes  "0" on channel, if the lock became free
-  Repeating  changes nothing: the count is a target, and the number of the grant is never used again
+  Repeating  changes nothing: the number of the grant is never used again
 ]]
 -- If more fields are left than this, the readers are not checked one by one.
 local MANY = 4
 
 local lock, channel = KEYS[1], KEYS[2]
-local owner, grant, keep, usual_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local owner, grant, usual_ms = ARGV[1], ARGV[2], ARGV[3]
 
 local tag = tag_of(lock)
-local first_key, held = hold_key(tag, owner, '1'), redis.call('hget', lock, owner)
-local count = held == '1' and 1 or tonumber(held) or 0
-if count == 0 then
-  -- Another program removed the hash. The keys of the hold would remain until their leases end, so they are deleted here.
-  local number = 1
-  while redis.call('get', hold_key(tag, owner, number)) == grant do
-    redis.call('del', hold_key(tag, owner, number))
-    number = number + 1
+local first_key, found = hold_key(tag, owner, '1'), grant_of(tag, owner)
+if redis.call('hexists', lock, owner) == 0 then
+  -- Another program removed the hash. The key of the hold would remain until its lease ends, so it is deleted here.
+  if found == grant then
+    redis.call('del', first_key)
   end
   return LOST
-end
--- pcall: a key that was replaced by another type is no hold.
-local found = redis.pcall('get', first_key)
-if type(found) ~= 'string' then
-  found = grant_of(tag, owner, count)
 end
 if found and found ~= grant and grant ~= '0' then
   return LOST
-end
-if found and keep ~= '0' then
-  if tonumber(keep) < count then
-    redis.call('set', first_key, found, 'px', longest(tag, owner, count))
-    remove_keys(tag, owner, keep + 1, count)
-    redis.call('hset', lock, owner, keep)
-  end
-  return LOWERED
 end
 
 local answer, size = found and 0 or LOST, redis.call('hlen', lock)
@@ -67,7 +48,6 @@ local mode = not is_read and redis.call('hget', lock, 'mode')
 if is_read or mode == 'write' then
   redis.call('hdel', lock, owner)
   redis.call('del', first_key)
-  remove_keys(tag, owner, 2, count)
   return answer
 end
 
@@ -75,7 +55,6 @@ end
 local is_free, is_data, other_ms = mode and size == 2, false, nil
 if is_free then
   redis.call('del', lock, first_key)
-  remove_keys(tag, owner, 2, count)
 else
   local others = others_of(lock, tag)
 
@@ -105,7 +84,7 @@ else
   is_free = not other_ms
   if is_free then
     is_data = others.free_lock(owner)
-    remove_keys(tag, owner, 1, count)
+    redis.call('del', first_key)
   end
 end
 if is_free then
@@ -118,9 +97,9 @@ end
 -- about as long, or if there are many readers. The 5 ms: both expiries were set together, but the clock can advance within a
 -- script.
 local left_ms = redis.call('pttl', lock)
-local is_too_long = left_ms > tonumber(usual_ms) and longest(tag, owner, count) > left_ms - 5 and other_ms < left_ms / 2
+local is_too_long = left_ms > tonumber(usual_ms) and longest(tag, owner, 1) > left_ms - 5 and other_ms < left_ms / 2
 redis.call('hdel', lock, owner)
-remove_keys(tag, owner, 1, count)
+redis.call('del', first_key)
 if is_too_long and redis.call('hlen', lock) <= MANY then
   left_ms = 0
   for _, reader in ipairs(redis.call('hkeys', lock)) do

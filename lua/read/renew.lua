@@ -10,7 +10,7 @@
   ARGV[3i]    grant     number of the grant that the hold belongs to
   ARGV[3i+1]  keep_ms   milliseconds left of the hold's own lease. If Java's watchdog shortened this lease, it is restored
 
-  With  lost_or_error replies tag_of read_write/hold_key read_write/grant_of read_write/keep_holds
+  With  lost_or_error replies tag_of read_write/hold_key read_write/grant_of read_write/keep_hold
 
   Returns
     list  for each hold:
@@ -29,12 +29,12 @@ for i = 1, #KEYS / 2 do
   -- pcall: if a key was replaced by another type or is under way to another server, the other holds must still be renewed. A server
   -- refuses the two keys together while their slot moves: then it can have the lock, and not a key of the hold.
   local value = redis.pcall('exists', lock, channel)
-  value = type(value) == 'number' and redis.pcall('hget', lock, owner) or value
-  local tag, count = tag_of(lock), type(value) == 'string' and tonumber(value) or 0
-  if grant_of(tag, owner, count) == grant then
+  value = type(value) == 'number' and redis.pcall('hexists', lock, owner) or value
+  local tag = tag_of(lock)
+  if value == 1 and grant_of(tag, owner) == grant then
     local ms = tonumber(keep_ms) > tonumber(lease_ms) and keep_ms or lease_ms
     if ms ~= '0' then
-      keep_holds(lock, tag, owner, count, ms)
+      keep_hold(lock, tag, owner, ms)
       -- A server that tells a client of changes forgets the key when the client writes it, and knows it again after a read.
       redis.call('get', hold_key(tag, owner, 1))
     end

@@ -6,11 +6,12 @@
   KEYS[1]  semaphore  string: how many permits are available
   KEYS[2]  permits    sorted set: id of a permit -> end of its lease, ms of the server's time or Java's
 
-  ARGV[1]  ids       bytes: the ids of the permits, 16 bytes each, never used before
-  ARGV[2]  total     how many permits the semaphore has, if its key does not exist or the set of permits was lost
-  ARGV[3]  lease_ms  milliseconds, > 0
-  ARGV[4]  slack_ms  milliseconds for which Java's clocks can be ahead of the server's
-  ARGV[5]  channel   where the waiters of this semaphore listen. Not in KEYS: then no key with its name is needed
+  ARGV[1]  ids          bytes: the ids of the permits, 16 bytes each, never used before
+  ARGV[2]  total        how many permits the semaphore has, if its key does not exist or the set of permits was lost
+  ARGV[3]  lease_ms     milliseconds, > 0
+  ARGV[4]  slack_ms     milliseconds for which Java's clocks can be ahead of the server's
+  ARGV[5]  channel      where the waiters of this semaphore listen. Not in KEYS: then no key with its name is needed
+  ARGV[6]  valid_until  seconds of the server's time, ten digits: the script does nothing after them
 
   With  replies server_time semaphore/available_of semaphore/permit_of semaphore/expired_among semaphore/endless semaphore/granted
 
@@ -20,6 +21,7 @@
     NO_KNOWN_END  refused, and no lease ends: only permits of Java without a lease are in use
     NOT_A_LOCK    the key holds text that is no number
     TOO_MANY      the call wants more permits than the total
+    LATE          valid_until has passed
   Publishes  the number of available permits on channel, if permits were removed and the number is > 0
   Repeating  a copy that finds its own permits answers "granted". If it finds only some of them, it acquires the others, or releases
              all. A copy that runs after the permits were released creates orphans. The sender releases these orphans until no copy
@@ -29,13 +31,18 @@
 local MANY = 100
 
 local semaphore, permits = KEYS[1], KEYS[2]
-local ids, total, lease_ms, slack_ms, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local ids, total, lease_ms, slack_ms, channel, valid_until = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+
+local now_ms, _, now_s = server_time()
+if now_s > valid_until then
+  return LATE
+end
 
 local available = available_of(semaphore)
 if available == false then
   return NOT_A_LOCK
 end
-local now_ms, wanted = server_time(), #ids / 16
+local wanted = #ids / 16
 -- Without a fraction: Java parses the ends as integers.
 local ends_ms = now_ms + lease_ms + slack_ms
 -- The usual case: the call wants one permit, and at least one more is available.

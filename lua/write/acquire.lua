@@ -7,9 +7,10 @@
                     of a writer
   KEYS[2]  channel  where the waiters of this lock listen. Declared so that the script is refused while the slot moves
 
-  ARGV[1]  writer    text: "<client uuid>:<n>:write", never used for an earlier hold
-  ARGV[2]  lease_ms  milliseconds, > 0
-  ARGV[3]  turn_ms   milliseconds: if living readers refuse, new readers are stopped for this time. 0: they are not
+  ARGV[1]  writer       text: "<client uuid>:<n>:write", never used for an earlier hold
+  ARGV[2]  lease_ms     milliseconds, > 0
+  ARGV[3]  turn_ms      milliseconds: if living readers refuse, new readers are stopped for this time. 0: they are not
+  ARGV[4]  valid_until  seconds of the server's time, ten digits: the script does nothing after them
 
   With  create_hold replies tag_of read_write/intent_key read_write/others_of
 
@@ -19,13 +20,18 @@
     NO_KNOWN_END  the same, and it has no expiry
     OTHER_KIND    the key is a lock that is not a read-write lock
     NOT_A_LOCK    the key is a hash that is no lock, or has a field that is not a holder
+    LATE          valid_until has passed
   Publishes  nothing
   Repeating  a copy that finds its own hold answers "granted" and adds no hold. A copy that runs after the hold was
              released creates an orphan, or an intent. The sender releases both until no copy can arrive. An intent
              that exists is not changed
 ]]
 local lock, channel = KEYS[1], KEYS[2]
-local writer, lease_ms, turn_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local writer, lease_ms, turn_ms, valid_until = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+
+if redis.call('time')[1] > valid_until then
+  return LATE
+end
 
 local tag = tag_of(lock)
 local intent = intent_key(tag)

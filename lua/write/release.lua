@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 --[[
-  Lowers a write hold to a given count. At 0, frees the lock, or leaves it to the owner's own read hold, and wakes all
+  Ends a write hold, whatever its hold count is: frees the lock, or leaves it to the owner's own read hold, and wakes all
   waiters. Also undoes an attempt, and removes the intent of a writer that gave up.
 
   KEYS[1]  lock     hash: "mode" -> "read" or "write", owner -> hold count; and the keys of the owner's read holds, and the
@@ -8,30 +8,27 @@
   KEYS[2]  channel  where the waiters of this lock listen
 
   ARGV[1]  writer  text: the owner of the hold, "<client uuid>:<n>:write"
-  ARGV[2]  keep    the target count, >= 0; what is left keeps its lease
 
-  With  replies tag_of read_write/intent_key read_write/writer read_write/grant_of read_write/longest
-  With  read_write/fields_of
+  With  replies tag_of read_write/intent_key read_write/writer read_write/longest read_write/fields_of
 
   Returns
     >= 0         released: this owner no longer holds the write lock. The number of connections that the message reached
-    LOWERED      this owner still holds it
     LOST         this owner held nothing
     NOBODY_TOLD  released, but no waiter could be told: this user has no right to publish on the channel
     BESIDE_DATA  released; the key keeps data that is no lock, without expiry
   Publishes  "1" on channel, if this owner no longer holds the write lock, or if its intent was removed
-  Repeating  changes nothing: the count is a target, and an owner id is not used again after its count was 0
+  Repeating  changes nothing: an owner id is not used again after its hold ended
 ]]
 local lock, channel = KEYS[1], KEYS[2]
-local writer, keep = ARGV[1], ARGV[2]
+local writer = ARGV[1]
 
 -- Wakes all waiters. pcall: the script has changed keys already, so a refused message must not make it fail.
 local function wake()
   return redis.pcall('publish', channel, '1')
 end
 
-local tag, count = tag_of(lock), tonumber(redis.call('hget', lock, writer)) or 0
-if count == 0 then
+local tag = tag_of(lock)
+if redis.call('hexists', lock, writer) == 0 then
   local intent = intent_key(tag)
   -- pcall: a key that was replaced by another type is no intent.
   local value = redis.pcall('get', intent)
@@ -41,21 +38,16 @@ if count == 0 then
   end
   return LOST
 end
-if keep ~= '0' then
-  if tonumber(keep) < count then
-    redis.call('hset', lock, writer, keep)
-  end
-  return LOWERED
-end
 -- Two fields: the mode and this writer. If both are removed, nothing is left to look at.
 local is_data = false
 if redis.call('hlen', lock) ~= 2 or redis.call('hdel', lock, 'mode', writer) ~= 2 then
   local reader = string.sub(writer, 1, -#WRITER - 1)
-  local holds = tonumber(redis.call('hget', lock, reader)) or 0
-  if grant_of(tag, reader, holds) then
+  -- All keys, because a writer of Redisson is released by force, too.
+  local lasts_ms = longest(tag, reader, tonumber(redis.call('hget', lock, reader)) or 0)
+  if lasts_ms ~= -2 then
     redis.call('hdel', lock, writer)
     redis.call('hset', lock, 'mode', 'read')
-    redis.call('pexpire', lock, longest(tag, reader, holds))
+    redis.call('pexpire', lock, lasts_ms)
   else
     is_data = fields_of(lock).free_lock(writer, reader)
   end

@@ -21,6 +21,12 @@ impl WallClock {
         Self { at_start, start: Instant::now() }
     }
 
+    /// Sets the clock forward by these seconds, or back.
+    pub(crate) fn step(&mut self, seconds: i64) {
+        let by = Duration::from_secs(seconds.unsigned_abs());
+        self.at_start = if seconds < 0 { self.at_start - by } else { self.at_start + by };
+    }
+
     pub(crate) fn now(&self) -> Duration {
         self.at_start + self.start.elapsed()
     }

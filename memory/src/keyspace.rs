@@ -41,6 +41,11 @@ impl Keyspace {
         self.now = self.now.max(now);
     }
 
+    /// Sets the time, perhaps back.
+    pub(crate) fn reset_now(&mut self, now: Duration) {
+        self.now = now;
+    }
+
     /// Lets a microsecond pass. On a real server at least one passes between two scripts, and scripts can rely on that.
     pub(crate) fn tick(&mut self) {
         self.now += Duration::from_micros(1);

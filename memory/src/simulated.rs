@@ -90,6 +90,20 @@ impl MemoryServer {
         self.change(|conditions| conditions.slowness = most);
     }
 
+    /// Sets the server's clock forward by these seconds, or back if they are negative.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use lockkeeper_memory::MemoryServer;
+    /// let server = MemoryServer::simulated(Duration::from_secs(1_700_000_000), 1);
+    /// server.step_clock(-1_000);
+    /// assert!(String::from_utf8_lossy(&server.execute(&["TIME"])).contains("1699999000"));
+    /// ```
+    #[doc(hidden)]
+    pub fn step_clock(&self, seconds: i64) {
+        lock(&self.shared.state).step_clock(seconds);
+    }
+
     /// Takes the memory away, or gives it back.
     ///
     /// ```

@@ -204,6 +204,12 @@ impl State {
         self.data.keyspace.set_now(self.clock.now());
     }
 
+    /// Sets the clock forward by these seconds, or back.
+    pub(crate) fn step_clock(&mut self, seconds: i64) {
+        self.clock.step(seconds);
+        self.data.keyspace.reset_now(self.clock.now());
+    }
+
     /// The keys that there were a while ago.
     pub(crate) fn entries_as_of(&mut self, age: Duration) -> HashMap<Bytes, Entry> {
         self.update_time();

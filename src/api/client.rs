@@ -12,7 +12,8 @@ use crate::diagnosis::info::{LockInfo, LockList};
 use crate::diagnosis::waits::WaitChain;
 use crate::diagnosis::{self, Chain, Clients, Scan, all_chains, chains, force_unlock_of, info, inspect};
 use crate::engine::{Engine, RecentWait};
-use crate::locks::{Claims, FairLock, FencedLock, RLock, ReadWriteLock, Semaphore};
+use crate::locks::{Claims, FairLock, FencedLock, Lock, RLock, ReadWriteLock, Semaphore};
+use crate::protocol;
 use crate::store::Source;
 
 /// A client of a Redis or Valkey server, of a master and its replicas, or of a cluster. Locks are made from it.
@@ -103,7 +104,7 @@ impl LockClient {
     /// # Ok(()) }
     /// ```
     pub fn rlock(&self, name: impl AsRef<str>) -> RLock<'static> {
-        RLock::new(&self.engine, name.as_ref(), Arc::default())
+        Lock::single(&protocol::Reentrant, &self.engine, name.as_ref(), Arc::default())
     }
 
     /// Makes a handle for the fair lock with this name. The handle is a new owner. Asks no server.
@@ -114,7 +115,7 @@ impl LockClient {
     /// # Ok(()) }
     /// ```
     pub fn fair_lock(&self, name: impl AsRef<str>) -> FairLock<'static> {
-        FairLock::new(&self.engine, name.as_ref(), Arc::default())
+        Lock::single(&protocol::Fair, &self.engine, name.as_ref(), Arc::default())
     }
 
     /// Makes a handle for the fenced lock with this name. The handle is a new owner. Asks no server.
@@ -126,7 +127,7 @@ impl LockClient {
     /// # Ok(()) }
     /// ```
     pub fn fenced_lock(&self, name: impl AsRef<str>) -> FencedLock<'static> {
-        FencedLock::new(&self.engine, name.as_ref(), Arc::default())
+        Lock::single(&protocol::Fenced, &self.engine, name.as_ref(), Arc::default())
     }
 
     /// Makes a handle for the read-write lock with this name. The handle is a new owner. Asks no server.

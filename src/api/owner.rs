@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use crate::base::clock;
 use crate::engine::{Engine, OwnerGrants, OwnerNames};
-use crate::locks::{FairLock, FencedLock, RLock, ReadWriteLock};
+use crate::locks::{BaseLock, FairLock, FencedLock, Lock, RLock, ReadWriteLock};
+use crate::protocol::{self, Protocol};
 
 /// One flow of execution, as far as locks are concerned. It can acquire again, by name, what it already holds.
 ///
@@ -70,9 +71,7 @@ impl Owner {
     /// # Ok(()) }
     /// ```
     pub fn rlock(&mut self, name: impl AsRef<str>) -> RLock<'_> {
-        let name = name.as_ref();
-        let grants = self.grants(name);
-        RLock::new(&self.engine, name, grants)
+        self.lend(&protocol::Reentrant, name.as_ref())
     }
 
     /// Lends a handle for the fair lock with this name. If this owner holds it, the handle re-enters. Asks no server.
@@ -83,9 +82,7 @@ impl Owner {
     /// # Ok(()) }
     /// ```
     pub fn fair_lock(&mut self, name: impl AsRef<str>) -> FairLock<'_> {
-        let name = name.as_ref();
-        let grants = self.grants(name);
-        FairLock::new(&self.engine, name, grants)
+        self.lend(&protocol::Fair, name.as_ref())
     }
 
     /// Lends a handle for the fenced lock with this name. If this owner holds it, the handle re-enters. Asks no server.
@@ -96,9 +93,7 @@ impl Owner {
     /// # Ok(()) }
     /// ```
     pub fn fenced_lock(&mut self, name: impl AsRef<str>) -> FencedLock<'_> {
-        let name = name.as_ref();
-        let grants = self.grants(name);
-        FencedLock::new(&self.engine, name, grants)
+        self.lend(&protocol::Fenced, name.as_ref())
     }
 
     /// Lends a handle for the read-write lock with this name. If this owner holds a side, the handle re-enters it. Asks no server.
@@ -112,6 +107,11 @@ impl Owner {
         let name = name.as_ref();
         let grants = self.grants(name);
         ReadWriteLock::new(&self.engine, name, grants)
+    }
+
+    fn lend<K: BaseLock + Protocol>(&mut self, kind: &'static K, name: &str) -> Lock<'_, K> {
+        let grants = self.grants(name);
+        Lock::single(kind, &self.engine, name, grants)
     }
 
     fn grants(&mut self, name: &str) -> Arc<OwnerGrants> {

@@ -232,7 +232,8 @@ pub enum LossCause {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockId {
-    /// The name, as the program gave it. For a lock of several members, all their names.
+    /// The name, as the program gave it. For a [`MultiLock`](crate::MultiLock) or [`RedLock`](crate::RedLock), the name of the one that failed, or all names if the
+    /// whole lock is lost.
     pub name: String,
     /// The key on the server: the name with the `name_prefix` of the configuration in front of it.
     pub key: String,
@@ -405,7 +406,8 @@ impl Error {
             FaultKind::Rejected | FaultKind::WrongType => Self::Server,
             FaultKind::RuntimeGone => return Self::RuntimeGone,
             FaultKind::TimedOut => Self::TimedOut,
-            FaultKind::SeveralSlots
+            FaultKind::Late
+            | FaultKind::SeveralSlots
             | FaultKind::Split
             | FaultKind::TooFewReplicas { .. }
             | FaultKind::Unavailable => Self::Unavailable,
@@ -579,7 +581,7 @@ mod tests {
     fn all_kinds() -> Vec<FaultKind> {
         use FaultKind::*;
         let mut all =
-            vec![Authentication, Broken, Configuration, OutOfMemory, Permission, ReadOnly, Rejected];
+            vec![Authentication, Broken, Configuration, Late, OutOfMemory, Permission, ReadOnly, Rejected];
         all.extend([RuntimeGone, SeveralSlots, Split, TimedOut, Unavailable, Unreachable, WrongType]);
         all.push(TooFewReplicas { acknowledged: 0, wanted: 1 });
         all

@@ -39,6 +39,8 @@ pub(crate) enum FaultKind {
     Split,
     /// There was no answer in time.
     TimedOut,
+    /// By the server's clock, the command came after its time. It changed nothing.
+    Late,
     /// The server granted the lock, and too few replicas have the hold.
     TooFewReplicas { acknowledged: u32, wanted: u32 },
     /// The server runs and cannot work now: it loads its data, runs a long script, or its cluster is down.
@@ -91,15 +93,21 @@ impl Fault {
         self.server.as_deref()
     }
 
+    /// Whether the store sends the command again, at once.
+    pub(crate) fn is_followed(&self) -> bool {
+        self.redirect.is_some() || self.kind == FaultKind::Late
+    }
+
     /// Whether the same command can succeed a moment later, if nobody changes anything.
     pub(crate) const fn is_transient(&self) -> bool {
         use FaultKind::{
-            Broken, OutOfMemory, ReadOnly, SeveralSlots, Split, TimedOut, TooFewReplicas, Unavailable,
+            Broken, Late, OutOfMemory, ReadOnly, SeveralSlots, Split, TimedOut, TooFewReplicas, Unavailable,
             Unreachable,
         };
         matches!(
             self.kind,
             Broken
+                | Late
                 | OutOfMemory
                 | ReadOnly
                 | SeveralSlots

@@ -25,7 +25,7 @@ const LONGEST_GROUP: usize = 64;
 
 /// How a lock is held: its lease, its longest and shortest hold, and its group in metrics. `LockOptions` that exist are valid.
 ///
-/// Build them once, with [`builder`](Self::builder) or with serde, and give them to each handle with [`BaseLock::with`](crate::BaseLock::with).
+/// Build them once, with [`builder`](Self::builder) or with serde, and give them to each handle with [`Lock::with`](crate::Lock::with).
 /// Without options, the watchdog renews the lease of the configuration until the guard is released.
 ///
 /// ```
@@ -237,7 +237,7 @@ impl LockOptionsBuilder {
     /// Sets the shortest hold: the lock stays held for this time after it was acquired, also if the guard is released or dropped before.
     /// From 10 ms to ten years, and no longer than a fixed lease or the longest hold.
     ///
-    /// With [`try_lock`](crate::BaseLock::try_lock), this runs a job once for each tick of a schedule: the processes whose clocks are late
+    /// With [`try_lock`](crate::Lock::try_lock), this runs a job once for each tick of a schedule: the processes whose clocks are late
     /// find the lock held, although the job has ended. The time should be longer than the clocks differ, and shorter than the pause
     /// between two ticks.
     ///
@@ -272,7 +272,7 @@ impl LockOptionsBuilder {
     /// read meanwhile, and otherwise releases it. The price:
     ///
     /// - A writer of the same client waits for readers only, as without the option. A writer of another client waits up to `linger`
-    ///   longer, and as long again for each writer in front of it. Its [`try_lock`](crate::BaseLock::try_lock) is refused although nobody
+    ///   longer, and as long again for each writer in front of it. Its [`try_lock`](crate::Lock::try_lock) is refused although nobody
     ///   reads: next to busy readers, nearly each time.
     /// - If somebody deletes the lock on the server, readers still begin for up to 1.25 times `linger`.
     /// - A process that ends without [`shutdown`](crate::LockClient::shutdown) leaves the lock held until its lease ends.

@@ -1,8 +1,8 @@
 //! Locking and watching of plain data.
 
-use std::sync::Mutex;
 #[cfg(not(feature = "unstable-simulation"))]
 pub(crate) use std::sync::MutexGuard;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::Notify;
 
@@ -11,7 +11,7 @@ pub(crate) use crate::base::pauses::{MutexGuard, lock};
 
 /// Locks data that is consistent after every statement. So a panic of another thread cannot make it unusable.
 #[cfg(not(feature = "unstable-simulation"))]
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
@@ -27,32 +27,32 @@ pub(crate) fn nothing_is_locked() {
     );
 }
 
-/// A value whose changes wake those who wait for them, in the order in which they began to wait. Tokio's `watch` wakes them in a
+/// A number whose changes wake those who wait for them, in the order in which they began to wait. Tokio's `watch` wakes them in a
 /// random order, which no simulation can repeat.
 #[derive(Debug, Default)]
-pub(crate) struct Watched<T> {
-    value: Mutex<T>,
+pub(crate) struct Watched {
+    value: AtomicU64,
     changed: Notify,
 }
 
-impl<T: Copy> Watched<T> {
-    pub(crate) fn get(&self) -> T {
-        *lock(&self.value)
+impl Watched {
+    pub(crate) fn get(&self) -> u64 {
+        self.value.load(Ordering::Acquire)
     }
 
-    pub(crate) fn modify(&self, change: impl FnOnce(&mut T)) {
-        change(&mut lock(&self.value));
+    pub(crate) fn modify(&self, change: impl Fn(u64) -> u64) {
+        let _ = self.value.fetch_update(Ordering::AcqRel, Ordering::Acquire, |value| Some(change(value)));
         nothing_is_locked();
         self.changed.notify_waiters();
     }
 
-    /// Waits until `is` returns true for the value.
-    pub(crate) async fn until(&self, is: impl Fn(&T) -> bool) {
+    /// Waits until `is` returns true for the number.
+    pub(crate) async fn until(&self, is: impl Fn(u64) -> bool) {
         loop {
             // `notified` comes before `is`, so a change between the two calls is not missed: `notify_waiters` also
             // wakes a future that was never polled.
             let changed = self.changed.notified();
-            if is(&self.get()) {
+            if is(self.get()) {
                 return;
             }
             changed.await;

@@ -66,7 +66,7 @@ pub(crate) async fn force_unlock_of(
     for protocol in protocols {
         let handle = Handle::single(engine, *protocol, name, Arc::default());
         handle.check()?;
-        let lock = &handle.members[0].lock;
+        let lock = &handle.lock;
         force_all(lock, &listing).await.map_err(|fault| lock.error(fault))?;
     }
     Ok(listing.lease().is_some())

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use crate::base::error::{MISSING_RIGHTS, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
-use crate::engine::{Handle, LockRef, Member, run};
+use crate::engine::{Handle, LockRef, run};
 use crate::protocol::{self, Arg, Call, Reply, Right};
 
-/// Checks whether this user has all rights that the lock needs with its options, on all of its members.
+/// Checks whether this user has all rights that the lock needs with its options.
 pub(crate) async fn check_rights(handle: &Handle) -> Result<()> {
     check(handle, false).await
 }
@@ -19,23 +19,20 @@ pub(crate) async fn check_leader(handle: &Handle) -> Result<()> {
 
 async fn check(handle: &Handle, announces: bool) -> Result<()> {
     handle.check()?;
-    for Member { lock, .. } in &handle.members {
-        let mut refused = Refused::default();
-        let missing = async {
-            let mut rights = lock.protocol.rights(&lock.keys);
-            if announces {
-                rights.extend(protocol::announcements(&lock.keys.lock));
-            }
-            refused.ask(lock, rights).await?;
-            if handle.linger().is_some() {
-                refused.ask_for_listeners(lock).await?;
-            }
-            Ok(())
-        };
-        missing.await.map_err(|fault| lock.error(fault))?;
-        refused.end(lock)?;
-    }
-    Ok(())
+    let (lock, mut refused) = (&handle.lock, Refused::default());
+    let missing = async {
+        let mut rights = lock.protocol.rights(&lock.keys);
+        if announces {
+            rights.extend(protocol::announcements(&lock.keys.lock));
+        }
+        refused.ask(lock, rights).await?;
+        if handle.terms.linger.is_some() {
+            refused.ask_for_listeners(lock).await?;
+        }
+        Ok(())
+    };
+    missing.await.map_err(|fault| lock.error(fault))?;
+    refused.end(lock)
 }
 
 /// The commands that this user may not run, by their keys and channels.

@@ -165,10 +165,7 @@ impl Watch {
             let mut due = before.remove(&wait.number).unwrap_or_else(|| Due::new(&wait, now, age));
             let is_due = |time: Option<Instant>| time.is_some_and(|time| time <= now);
             let (is_shown, is_reported) = (is_due(Some(due.shown)), is_due(due.reported));
-            let held = match &wait.reserve {
-                Some(reserve) if is_shown || is_reported => reserve(at),
-                _ => Vec::new(),
-            };
+            let held = if is_shown || is_reported { (wait.reserve)(at) } else { Vec::new() };
             if is_shown {
                 wait.is_shown.store(true, Ordering::Relaxed);
                 snapshot.add_wait(wait.grant.upgrade().as_deref(), &held, &wait.key, wait.caller, wait.since);
@@ -224,7 +221,7 @@ impl Watch {
 impl Due {
     fn new(wait: &Wait<Grant>, now: Instant, age: Duration) -> Self {
         let shown = now + LONG.saturating_sub(age);
-        // A call that waited for another member before can be older than a lease. It is reported after one lease with this member.
+        // A call that waited with another owner id before can be older than a lease.
         let left = |lease: Duration| if age < lease { lease - age } else { lease };
         Self {
             shown,
@@ -303,7 +300,7 @@ struct Lock {
 
 impl Lock {
     fn of(wait: &Wait<Grant>) -> Self {
-        Self { name: Arc::clone(&wait.member), key: Arc::clone(&wait.key) }
+        Self { name: Arc::clone(&wait.name), key: Arc::clone(&wait.key) }
     }
 
     fn id(&self, engine: &Engine) -> LockId {

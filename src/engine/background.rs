@@ -36,7 +36,7 @@ pub(crate) struct Background {
     /// How many releases the futures of callers send now.
     direct: AtomicUsize,
     /// Counts the answers to releases.
-    answers: Watched<u64>,
+    answers: Watched,
 }
 
 /// A job. It retries after transient faults by itself, and ends with `Refused` if the server refuses.
@@ -128,7 +128,7 @@ impl Background {
 
     /// Counts an answer to a release.
     pub(crate) fn answered(&self) {
-        self.answers.modify(|count| *count += 1);
+        self.answers.modify(|count| count + 1);
     }
 
     /// How many releases were answered.
@@ -138,7 +138,7 @@ impl Background {
 
     /// Waits until another release was answered.
     pub(crate) async fn answers_more_than(&self, seen: u64) {
-        self.answers.until(|count| *count > seen).await;
+        self.answers.until(|count| count > seen).await;
     }
 
     /// Whether the task has ended, because the runtime on which the client was made is gone.

@@ -39,7 +39,7 @@ pub(crate) struct Listeners(Mutex<HashMap<Arc<str>, OfChannel>>);
 #[derive(Default)]
 struct OfChannel {
     count: usize,
-    told: Arc<Watched<u64>>,
+    told: Arc<Watched>,
 }
 
 impl Listeners {
@@ -47,11 +47,11 @@ impl Listeners {
     pub(crate) fn tell(&self, channel: &str) {
         let told = lock(&self.0).get(channel).map(|found| Arc::clone(&found.told));
         if let Some(told) = told {
-            told.modify(|count| *count += 1);
+            told.modify(|count| count + 1);
         }
     }
 
-    pub(crate) fn listen(&self, channel: &Arc<str>, store: &Store) -> Arc<Watched<u64>> {
+    pub(crate) fn listen(&self, channel: &Arc<str>, store: &Store) -> Arc<Watched> {
         let mut all = lock(&self.0);
         let found = all.entry(Arc::clone(channel)).or_default();
         if found.count == 0 {

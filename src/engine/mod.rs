@@ -3,7 +3,7 @@
 //!
 //! # The life of a hold
 //!
-//! A call begins with a [`grant`] for each member of its lock, and attempts ([`acquire`]). If another owner holds the
+//! The engine knows one lock on one server. A call begins with a [`grant`], and attempts ([`acquire`]). If another owner holds the
 //! lock, the call stands in a queue of this client ([`wait`]). What the server grants becomes a [`hold`], which a guard
 //! has ([`held`]). From then on its lease is renewed ([`upkeep`]), until the guard gives the hold back: to the next
 //! waiter of this client, or to the server. Whatever is dropped on the way is released in the [`background`]. Questions
@@ -19,7 +19,6 @@ mod held;
 mod hold;
 mod listeners;
 mod lock_ref;
-mod members;
 mod names;
 mod query;
 mod recent_releases;
@@ -34,15 +33,15 @@ mod visit;
 mod wait;
 mod waits;
 
-pub(crate) use acquire::{WaitLimit, acquire, claim};
+pub(crate) use acquire::{WaitLimit, acquire, claim, end_of};
 pub(crate) use grant::Grant;
 pub(crate) use grant::owner_grants::{OwnerGrants, OwnerNames};
 pub(crate) use grant::sharing::Offer;
-pub(crate) use handle::{Handle, Member, Quorum};
+pub(crate) use handle::Handle;
 pub(crate) use held::{HeldLock, HoldTimes};
 pub(crate) use lock_ref::{LockRef, NOT_A_LOCK, OTHER_PERMITS, check_name};
 pub(crate) use query::permits;
-pub(crate) use query::{force_all, force_unlock, is_locked, list, remaining_lease, run, run_at, with_type};
+pub(crate) use query::{force_all, holders, is_locked, list, run, run_at, with_type};
 pub(crate) use shared::Engine;
 pub(crate) use upkeep::start;
 pub(crate) use wait::queue::WakeUps;

@@ -68,8 +68,8 @@ pub(crate) struct Engine {
     /// How often this client has begun to release holds by force.
     forced: AtomicU64,
     pub(crate) metrics: OfClient,
-    /// True from the shutdown on.
-    closing: Watched<bool>,
+    /// 1 from the shutdown on.
+    closing: Watched,
 }
 
 impl Engine {
@@ -193,12 +193,12 @@ impl Engine {
     }
 
     pub(crate) fn is_closing(&self) -> bool {
-        self.closing.get()
+        self.closing.get() > 0
     }
 
     /// Waits for the shutdown.
     pub(crate) async fn closing(&self) {
-        self.closing.until(|closing| *closing).await;
+        self.closing.until(|closing| closing > 0).await;
     }
 
     /// Waits until calls cannot continue: the client is shut down, or its runtime has ended.
@@ -213,7 +213,7 @@ impl Engine {
     /// Shuts the client down: ends the acquires, waits for the releases, and ends the tasks. `last`: work on which no
     /// lock depends, done after the releases.
     pub(crate) async fn shutdown(&self, last: impl Future<Output = ()> + Send) -> Result<()> {
-        self.closing.modify(|closing| *closing = true);
+        self.closing.modify(|_| 1);
         // Wait at least twice the time limit of a command: even if `retry_timeout` is zero, a server must have time to
         // answer.
         let limit = self.config.retry_timeout().max(2 * self.config.command_timeout());

@@ -49,10 +49,8 @@ pub(crate) enum Order {
 /// A call that waits: a server refused it, because another owner holds the lock, or it has stood behind others of its client for a second.
 pub(crate) struct Wait<G> {
     pub(crate) number: u64,
-    /// The name of the lock. For several members, all their names.
+    /// The name of the lock.
     pub(crate) name: Arc<str>,
-    /// The name and the key of the member for which the call waits.
-    pub(crate) member: Arc<str>,
     pub(crate) key: Arc<str>,
     /// When the call began.
     pub(crate) since: Moment,
@@ -60,9 +58,8 @@ pub(crate) struct Wait<G> {
     /// After this time, the wait is reported. `None`: the call is that of a candidate, whose work is to wait.
     pub(crate) lease: Option<Duration>,
     pub(crate) grant: Weak<G>,
-    /// Reserves what the same `Owner` holds: from here on, no other owner of the client joins these holds or takes them over. `None`: the
-    /// handle is of no `Owner`, or the call perhaps succeeds without this member.
-    pub(crate) reserve: Option<Reserve<G>>,
+    /// Reserves what the same `Owner` holds: from here on, no other owner of the client joins these holds or takes them over.
+    pub(crate) reserve: Reserve<G>,
     /// Those who look are shown this wait.
     pub(crate) is_shown: AtomicBool,
     pub(crate) is_deadlock_reported: AtomicBool,
@@ -77,7 +74,7 @@ pub(crate) struct Waiting<G> {
     waits: Arc<Waits<G>>,
     pub(crate) wait: Arc<Wait<G>>,
     pub(crate) is_refused: bool,
-    /// `None`: the call goes on.
+    /// How the call ended. `None`: it waits on with another owner id.
     pub(crate) outcome: Option<WaitOutcome>,
 }
 

@@ -19,7 +19,7 @@ use crate::protocol::{
     announcement_write, parse_announced, parse_announcing,
 };
 use crate::store::identity;
-use crate::{BaseLock, FencedLock, FencingToken, LockGuard};
+use crate::{FencedLock, FencingToken, LockGuard};
 
 /// A holder, and what it announces.
 type Announcing = (Holder, Option<Vec<u8>>);
@@ -68,7 +68,7 @@ impl Announcements {
 
 /// Checks the rights of a leader: those to its lock, and to what it announces.
 pub(super) fn check_rights(lock: &FencedLock<'_>) -> impl Future<Output = Result<()>> + Send {
-    check_leader(lock.handle())
+    check_leader(&lock.0.each[0])
 }
 
 /// Refuses an announcement that is too long.
@@ -182,7 +182,7 @@ async fn announced(lock: &LockRef, owner: &str) -> Result<Option<Announced>> {
 struct Listening {
     lock: Arc<LockRef>,
     channel: Arc<str>,
-    told: Arc<Watched<u64>>,
+    told: Arc<Watched>,
     /// How much it was told until the last call.
     seen: u64,
 }
@@ -196,7 +196,7 @@ impl Listening {
 
     /// Waits until perhaps something has changed since the last call, or since the start.
     async fn changed(&mut self) {
-        self.told.until(|count| *count != self.seen).await;
+        self.told.until(|count| count != self.seen).await;
         self.seen = self.told.get();
     }
 }

@@ -258,7 +258,7 @@ impl Candidate {
     ///
     /// # Errors
     ///
-    /// As for [`BaseLock::check`](crate::BaseLock::check).
+    /// As for [`Lock::check`](crate::Lock::check).
     ///
     /// # Cancel safety
     ///

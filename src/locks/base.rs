@@ -1,547 +1,77 @@
 //! What every type of lock runs on: the watchdog, which renews, and the wake-ups, which end a wait.
 //!
-//! | kind | wakes a waiter | watched by |
-//! |---|---|---|
-//! | `RLock`, `FencedLock` | a message on `redisson_lock__channel:{name}` | the watchdog: an `EVALSHA` of `rlock/renew.lua` for a hundred holds |
-//! | `FairLock` | a message on the waiter's own channel, or the heartbeat of its place in `redisson_lock_queue:{name}` | the same |
-//! | `ReadLock` | a message on `redisson_rwlock:{name}`: READ_UNLOCK or UNLOCK, both mean "perhaps free" | the same with `read/renew.lua`, which also renews the key `{name}:OWNER:rwlock_timeout:N` of each hold |
-//! | `WriteLock` | the same | the same as an `RLock` |
-//! | `Claims` | nothing: a claim does not wait | the same as an `RLock` |
-//! | `Semaphore` | a message on `redisson_sc:{name}`, or the end of the first lease | the watchdog: an `EVALSHA` of `semaphore/renew.lua` for a hundred holds |
-//! | `MultiLock`, `RedLock` | what wakes the member that refused | what watches each member |
-//!
 //! The keys and channels of a kind are in its [`Protocol`](crate::protocol::Protocol).
 
-use std::panic::Location;
-use std::pin::pin;
-use std::time::Duration;
+use crate::base::token::FencingToken;
+use crate::engine::{LockRef, Offer, WakeUps};
+use crate::locks::guard::Extra;
+use crate::locks::{Multi, Red};
+use crate::protocol::{Fair, Fenced, Read, Reentrant, Write};
 
-use crate::base::Caller;
-use crate::base::error::Result;
-use crate::base::options::LockOptions;
-use crate::diagnosis::check_rights;
-use crate::diagnosis::info::RemainingLease;
-use crate::engine::{self, Handle, HeldLock, LockRef, Offer, WaitLimit, WakeUps};
-use crate::locks::guard::LockGuard;
-use crate::locks::span::AcquireSpan;
-use crate::telemetry::inside;
-
-/// What every type of lock can do: [`RLock`](crate::RLock), [`FairLock`](crate::FairLock), [`FencedLock`](crate::FencedLock),
-/// [`ReadLock`](crate::ReadLock), [`WriteLock`](crate::WriteLock), [`MultiLock`](crate::MultiLock), [`RedLock`](crate::RedLock).
+/// A [`kind`](crate::kind) of locks, for code that is generic over the kinds: its argument is a [`Lock<'_, impl BaseLock>`](crate::Lock).
 ///
-/// Each type has these methods itself, so only code that is generic over the types needs this trait:
+/// All kinds share what renews a hold, what wakes a waiter, and what releases a guard that was dropped. There are no locks of other
+/// kinds, so there are no mocks.
 ///
-/// ```no_run
-/// # use lockkeeper::{BaseLock, Result};
-/// async fn count_up(lock: &mut impl BaseLock) -> Result<()> {
-///     let guard = lock.lock().await?;
-///     // … the section …
-///     guard.unlock().await
-/// }
-/// ```
-///
-/// All types share what renews a hold, what wakes a waiter, and what releases a guard that was dropped. Other crates cannot implement
-/// this trait, so there are no mocks.
-///
-/// # A handle is an owner
-///
-/// An owner can acquire again what it holds. A handle that a [`LockClient`](crate::LockClient) makes is an owner of its own, and its type has the
-/// lifetime `'static`: a struct can keep an `RLock<'static>`. A handle that an [`Owner`](crate::Owner) lends belongs to that owner and borrows it.
-/// A function that takes `&mut RLock<'_>` works with both:
+/// | kind | wakes a waiter | watched by |
+/// |---|---|---|
+/// | `RLock`, `FencedLock` | a message on `redisson_lock__channel:{name}` | the watchdog: an `EVALSHA` of `rlock/renew.lua` for a hundred holds |
+/// | `FairLock` | a message on the waiter's own channel, or the heartbeat of its place in `redisson_lock_queue:{name}` | the same |
+/// | `ReadLock` | a message on `redisson_rwlock:{name}`: READ_UNLOCK or UNLOCK, both mean "perhaps free" | the same with `read/renew.lua`, which also renews the key `{name}:OWNER:rwlock_timeout:N` of each hold |
+/// | `WriteLock` | the same | the same as an `RLock` |
+/// | `Claims` | nothing: a claim does not wait | the same as an `RLock` |
+/// | `Semaphore` | a message on `redisson_sc:{name}`, or the end of the first lease | the watchdog: an `EVALSHA` of `semaphore/renew.lua` for a hundred holds |
+/// | `MultiLock`, `RedLock` | what wakes the one of its locks for which the call waits | what watches each of its locks |
 ///
 /// ```no_run
-/// # use lockkeeper::{LockClient, RLock, Result};
-/// async fn write_entry(ledger: &mut RLock<'_>) -> Result<()> {
-///     let guard = ledger.lock().await?;
-///     guard.unlock().await
+/// # use lockkeeper::{BaseLock, Lock, LockGuard, Result};
+/// async fn wait_for<K: BaseLock>(lock: &mut Lock<'_, K>) -> Result<LockGuard<K::Extra>> {
+///     lock.lock().await
 /// }
-/// # async fn demo(locks: LockClient) -> Result<()> {
-/// write_entry(&mut locks.rlock("lock:ledger")).await?;
-/// write_entry(&mut locks.owner().rlock("lock:ledger")).await
-/// # }
 /// ```
-///
-/// Acquiring takes `&mut self`. So two branches of a program cannot share a handle:
-///
-/// ```compile_fail,E0499
-/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-/// let mut lock = locks.rlock("lock:orders:42");
-/// let _both = tokio::join!(lock.lock(), lock.lock()); // both would enter
-/// # Ok(()) }
-/// ```
-///
-/// ```compile_fail,E0596
-/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-/// let lock = std::sync::Arc::new(locks.rlock("lock:orders:42"));
-/// let _guard = lock.lock().await?; // every owner of the `Arc` would enter
-/// # Ok(()) }
-/// ```
-///
-/// # Names
-///
-/// Making a handle asks no server and never fails. If the name cannot be used, each call that would ask the server returns
-/// [`InvalidName`](crate::Error::InvalidName), and sends nothing.
-pub trait BaseLock: Send + Sync {
-    /// What a [`LockGuard`] of this type has beside the hold: a [`FencingToken`](crate::FencingToken), or nothing.
-    type Extra: Send + Sync + 'static;
-
-    /// Sets how the lock is held from the next acquire on: its lease, its longest and shortest hold, its group in metrics. Asks no server.
-    ///
-    /// ```no_run
-    /// # use std::time::Duration;
-    /// # use lockkeeper::LockOptions;
-    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-    /// let minute = LockOptions::builder().fixed(Duration::from_secs(60)).build()?;
-    /// let guard = locks.rlock("lock:orders:42").with(&minute).lock().await?;
-    /// # Ok(()) }
-    /// ```
-    fn with(mut self, options: &LockOptions) -> Self
-    where
-        Self: Sized,
-    {
-        self.handle_mut().set_options(options);
-        self
-    }
-
-    /// Acquires the lock. If another owner holds it, waits as long as it takes. Asks the server.
-    ///
-    /// An owner that holds the lock already gets one more hold at once.
-    ///
-    /// A `lock()` on a name that the *same client* holds through another handle waits for that handle. If the task with that
-    /// handle waits for this call, neither continues. After one lease, a `tracing` warning says so.
-    ///
-    /// # Errors
-    ///
-    /// - [`InvalidName`](crate::Error::InvalidName) or [`WrongKind`](crate::Error::WrongKind): the name or the key cannot
-    ///   be used.
-    /// - [`UpgradeWouldDeadlock`](crate::Error::UpgradeWouldDeadlock): an owner that holds the read lock wants the write
-    ///   lock.
-    /// - [`OutOfMemory`](crate::Error::OutOfMemory): the server had no memory for a new lock for `retry_timeout`.
-    /// - [`TooFewReplicas`](crate::Error::TooFewReplicas), with the setting `sync_replicas`.
-    /// - [`Closed`](crate::Error::Closed): the client was shut down before the call or during it.
-    /// - A [fault of server or network](crate::Error#faults-of-server-and-network).
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future leaves nothing behind: no hold, no subscription, no entry in a queue. If the call acquired the
-    /// lock, it is released in the background.
-    ///
-    /// ```no_run
-    /// # async fn demo(mut lock: lockkeeper::RLock<'_>) -> lockkeeper::Result<()> {
-    /// let guard = lock.lock().await?;
-    /// // … the section …
-    /// guard.unlock().await?;
-    /// # Ok(()) }
-    /// ```
-    #[track_caller]
-    #[must_use = "await this and bind the guard to a name: a guard that is dropped releases the lock at once"]
-    fn lock(&mut self) -> impl Future<Output = Result<LockGuard<Self::Extra>>> + Send {
-        lock(self.handle_mut(), Self::guard, Location::caller())
-    }
-
-    /// Acquires the lock if it is free now, or held by this owner. `None`: another owner holds it. Asks the server.
-    ///
-    /// The call waits for the server's answer, but not for the lock.
-    ///
-    /// A guard that was *dropped* holds the lock until its release has reached the server, a moment later. Until then the
-    /// `try_lock` of another handle is refused. Await [`unlock`](crate::LockGuard::unlock) where that matters.
-    ///
-    /// The statement `lock.try_lock().await?;` drops the guard, and so releases the lock at once. The compiler does not warn,
-    /// because it allows an unused `Option`. Always bind the guard.
-    ///
-    /// # Errors
-    ///
-    /// As for [`lock`](Self::lock).
-    ///
-    /// # Cancel safety
-    ///
-    /// As for [`lock`](Self::lock).
-    ///
-    /// ```no_run
-    /// # async fn demo(mut lock: lockkeeper::RLock<'_>) -> lockkeeper::Result<()> {
-    /// if let Some(guard) = lock.try_lock().await? {
-    ///     // … the section …
-    ///     guard.unlock().await?;
-    /// } else {
-    ///     println!("busy");
-    /// }
-    /// # Ok(()) }
-    /// ```
-    #[track_caller]
-    #[must_use = "await this and bind the guard to a name: a guard that is dropped releases the lock at once"]
-    fn try_lock(&mut self) -> impl Future<Output = Result<Option<LockGuard<Self::Extra>>>> + Send {
-        try_lock(self.handle_mut(), Self::guard, WaitLimit::None, Location::caller())
-    }
-
-    /// Acquires the lock. If another owner holds it, waits, but no longer than `wait`. `None`: another owner held it all
-    /// that time. Asks the server.
-    ///
-    /// This call, or a call in front of it in the client's wait queue, asks the server at least once. If there is no answer,
-    /// this call takes up to `command_timeout`, even if `wait` is shorter.
-    ///
-    /// # Errors
-    ///
-    /// As for [`lock`](Self::lock). At the end of `wait`, the fault that prevented an answer.
-    /// [`InvalidDuration`](crate::Error::InvalidDuration) for a `wait` that is too long for the clock.
-    ///
-    /// # Cancel safety
-    ///
-    /// As for [`lock`](Self::lock).
-    ///
-    /// ```no_run
-    /// # use std::time::Duration;
-    /// # async fn demo(mut lock: lockkeeper::RLock<'_>) -> lockkeeper::Result<bool> {
-    /// let Some(guard) = lock.try_lock_for(Duration::from_secs(2)).await? else {
-    ///     return Ok(false); // busy for two seconds
-    /// };
-    /// // … the section …
-    /// guard.unlock().await?;
-    /// # Ok(true) }
-    /// ```
-    #[track_caller]
-    #[must_use = "await this and bind the guard to a name: a guard that is dropped releases the lock at once"]
-    fn try_lock_for(
-        &mut self,
-        wait: Duration,
-    ) -> impl Future<Output = Result<Option<LockGuard<Self::Extra>>>> + Send {
-        try_lock(self.handle_mut(), Self::guard, WaitLimit::For(wait), Location::caller())
-    }
-
-    /// Returns the name of the lock, as it was given. For a lock of several members, all their names. Asks no server.
-    ///
-    /// ```no_run
-    /// # fn demo(locks: lockkeeper::LockClient) {
-    /// assert_eq!(locks.rlock("lock:orders:42").name(), "lock:orders:42");
-    /// # }
-    /// ```
-    fn name(&self) -> &str {
-        self.handle().name()
-    }
-
-    /// Checks whether this user of the server has the right to run every command that the lock needs, with its options. Asks the
-    /// server and changes nothing.
-    ///
-    /// Call it once when a program starts. Then a missing right is an error at the start, and not a lock that cannot be
-    /// released.
-    ///
-    /// # Errors
-    ///
-    /// [`Permission`](crate::Error::Permission) names every key that the user has no right to use, and the commands. Otherwise as
-    /// for [`is_locked`](Self::is_locked).
-    ///
-    /// # Cancel safety
-    ///
-    /// The call changes nothing, so it can be dropped at any time.
-    ///
-    /// ```no_run
-    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-    /// locks.fair_lock("lock:jobs").check().await?;
-    /// # Ok(()) }
-    /// ```
-    fn check(&self) -> impl Future<Output = Result<()>> + Send {
-        check_rights(self.handle())
-    }
-
-    /// Returns whether anybody holds the lock. For a side of a read-write lock: whether anybody holds this side. Asks the
-    /// server.
-    ///
-    /// The answer can be outdated when it arrives. To act on a free lock, use [`try_lock`](Self::try_lock).
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidName`](crate::Error::InvalidName), [`WrongKind`](crate::Error::WrongKind), or a
-    /// [fault of server or network](crate::Error#faults-of-server-and-network).
-    ///
-    /// # Cancel safety
-    ///
-    /// The call changes nothing, so it can be dropped at any time.
-    ///
-    /// ```no_run
-    /// # async fn demo(lock: lockkeeper::RLock<'_>) -> lockkeeper::Result<()> {
-    /// println!("held: {}", lock.is_locked().await?);
-    /// # Ok(()) }
-    /// ```
-    fn is_locked(&self) -> impl Future<Output = Result<bool>> + Send {
-        engine::is_locked(self.handle())
-    }
-
-    /// Returns whether this owner holds the lock, as far as this client knows. Asks no server.
-    ///
-    /// ```no_run
-    /// # async fn demo(mut lock: lockkeeper::RLock<'_>) -> lockkeeper::Result<()> {
-    /// let guard = lock.lock().await?;
-    /// assert!(lock.is_held());
-    /// guard.unlock().await?;
-    /// assert!(!lock.is_held());
-    /// # Ok(()) }
-    /// ```
-    fn is_held(&self) -> bool {
-        self.hold_count() > 0
-    }
-
-    /// Returns how many holds of this owner are not lost, as far as this client knows. Asks no server.
-    ///
-    /// ```no_run
-    /// # async fn demo(mut lock: lockkeeper::RLock<'_>) -> lockkeeper::Result<()> {
-    /// let (_outer, _inner) = (lock.lock().await?, lock.lock().await?);
-    /// assert_eq!(lock.hold_count(), 2);
-    /// # Ok(()) }
-    /// ```
-    fn hold_count(&self) -> u32 {
-        self.handle().hold_count()
-    }
-
-    /// Returns how long the lock stays held if nobody renews or releases it. For a side of a read-write lock: how long this
-    /// side stays held. `None`: it is free. Asks the server.
-    ///
-    /// # Errors
-    ///
-    /// As for [`is_locked`](Self::is_locked).
-    ///
-    /// # Cancel safety
-    ///
-    /// The call changes nothing, so it can be dropped at any time.
-    ///
-    /// ```no_run
-    /// # async fn demo(lock: lockkeeper::RLock<'_>) -> lockkeeper::Result<()> {
-    /// match lock.remaining_lease().await?.and_then(|lease| lease.duration()) {
-    ///     Some(left) => println!("held for {left:?} if nobody renews it"),
-    ///     None => println!("free, or held without an end"),
-    /// }
-    /// # Ok(()) }
-    /// ```
-    fn remaining_lease(&self) -> impl Future<Output = Result<Option<RemainingLease>>> + Send {
-        remaining_lease(self.handle())
-    }
-
-    /// Releases the lock, whoever holds it, and wakes a waiter. For a side of a read-write lock: releases all holds of this
-    /// side. Returns whether the lock was held. Asks the server.
-    ///
-    /// This is for repairs by hand. The former holder can work on until it notices: mostly at once, and at the latest at its next renewal or release.
-    ///
-    /// # Errors
-    ///
-    /// As for [`is_locked`](Self::is_locked).
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, it is unknown whether the call releases the holds that it found, now or later. It never
-    /// releases a hold that began afterwards.
-    ///
-    /// ```no_run
-    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-    /// let was_held = locks.rlock("lock:orders:42").force_unlock().await?;
-    /// # Ok(()) }
-    /// ```
-    fn force_unlock(&self) -> impl Future<Output = Result<bool>> + Send {
-        engine::force_unlock(self.handle())
-    }
-
-    /// Acquires the lock, runs `work`, and releases the lock. Returns what `work` returns.
-    ///
-    /// `work` is dropped when the lock is lost, as in [`LockGuard::finish`](crate::LockGuard::finish). `work` can use neither this handle nor
-    /// the [`Owner`](crate::Owner) that lent it. For nested sections of an
-    /// [`Owner`](crate::Owner), acquire a guard and call [`LockGuard::finish`](crate::LockGuard::finish).
-    ///
-    /// # Errors
-    ///
-    /// [`work_was_unprotected`](crate::Error::work_was_unprotected) tells two cases apart:
-    ///
-    /// - True: `work` ran, and the lock did not protect it until its end. [`Lost`](crate::Error::Lost): `work` was stopped.
-    ///   [`NotHeld`](crate::Error::NotHeld): `work` came to its end.
-    /// - False: `work` did not begin. The error is that of [`lock`](Self::lock).
-    ///
-    /// If only the release fails, the result of `work` is returned, and the release goes on in the background.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future drops `work`, and releases the lock in the background.
-    ///
-    /// ```no_run
-    /// # async fn report() -> String { String::new() }
-    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-    /// let report = locks.rlock("lock:report").run(report()).await?;
-    /// # Ok(()) }
-    /// ```
-    #[track_caller]
-    fn run<W>(&mut self, work: W) -> impl Future<Output = Result<W::Output>> + Send
-    where
-        W: Future<Output: Send> + Send,
-    {
-        run(self.handle_mut(), Location::caller(), work)
-    }
-
-    /// As [`run`](Self::run), if the lock is free now, or held by this owner. `None`: another owner holds it, and `work` did not run.
-    ///
-    /// # Errors
-    ///
-    /// As for [`run`](Self::run).
-    ///
-    /// # Cancel safety
-    ///
-    /// As for [`run`](Self::run).
-    ///
-    /// ```no_run
-    /// # async fn report() {}
-    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-    /// if locks.rlock("lock:report").try_run(report()).await?.is_none() {
-    ///     println!("another process makes the report");
-    /// }
-    /// # Ok(()) }
-    /// ```
-    #[track_caller]
-    fn try_run<W>(&mut self, work: W) -> impl Future<Output = Result<Option<W::Output>>> + Send
-    where
-        W: Future<Output: Send> + Send,
-    {
-        try_run(self.handle_mut(), WaitLimit::None, Location::caller(), work)
-    }
-
-    /// As [`run`](Self::run), if the lock is acquired within `wait`. `None`: another owner held it for so long, and `work` did not run.
-    ///
-    /// # Errors
-    ///
-    /// As for [`run`](Self::run), and [`InvalidDuration`](crate::Error::InvalidDuration) as for
-    /// [`try_lock_for`](Self::try_lock_for).
-    ///
-    /// # Cancel safety
-    ///
-    /// As for [`run`](Self::run).
-    ///
-    /// ```no_run
-    /// # use std::time::Duration;
-    /// # async fn report() {}
-    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-    /// let done = locks.rlock("lock:report").try_run_for(Duration::from_secs(2), report()).await?;
-    /// # Ok(()) }
-    /// ```
-    #[track_caller]
-    fn try_run_for<W>(
-        &mut self,
-        wait: Duration,
-        work: W,
-    ) -> impl Future<Output = Result<Option<W::Output>>> + Send
-    where
-        W: Future<Output: Send> + Send,
-    {
-        try_run(self.handle_mut(), WaitLimit::For(wait), Location::caller(), work)
-    }
-
-    #[doc(hidden)]
-    fn handle(&self) -> &Handle;
-
-    #[doc(hidden)]
-    fn handle_mut(&mut self) -> &mut Handle;
-
-    #[doc(hidden)]
-    fn guard(held: HeldLock) -> LockGuard<Self::Extra>;
+pub trait BaseLock: Send + Sync + 'static {
+    /// What a [`LockGuard`](crate::LockGuard) of this kind has beside the hold: a [`FencingToken`], or nothing.
+    type Extra: Extra;
 }
 
-/// Makes the guard of an acquire that was granted.
-pub(crate) type MakeGuard<T> = fn(HeldLock) -> LockGuard<T>;
-
-pub(crate) fn lock<T>(
-    handle: &mut Handle,
-    guard: MakeGuard<T>,
-    caller: Caller,
-) -> impl Future<Output = Result<LockGuard<T>>> + Send {
-    wait_for(handle, guard, WaitLimit::Forever, caller)
+impl BaseLock for Reentrant {
+    type Extra = ();
 }
 
-/// Acquires the lock for a candidate, which stands by until then.
-pub(crate) fn stand_by<T>(
-    handle: &mut Handle,
-    guard: MakeGuard<T>,
-    caller: Caller,
-) -> impl Future<Output = Result<LockGuard<T>>> + Send {
-    wait_for(handle, guard, WaitLimit::StandBy, caller)
+impl BaseLock for Fair {
+    type Extra = ();
 }
 
-fn wait_for<T>(
-    handle: &mut Handle,
-    guard: MakeGuard<T>,
-    limit: WaitLimit,
-    caller: Caller,
-) -> impl Future<Output = Result<LockGuard<T>>> + Send {
-    acquire(handle, limit, caller, move |held| {
-        guard(held.expect("BUG: an acquire without a time limit ends with a guard or an error"))
-    })
+impl BaseLock for Fenced {
+    type Extra = FencingToken;
 }
 
-/// Acquires the lock for a guard. `None`: another owner holds it.
-pub(crate) fn try_lock<T>(
-    handle: &mut Handle,
-    guard: MakeGuard<T>,
-    limit: WaitLimit,
-    caller: Caller,
-) -> impl Future<Output = Result<Option<LockGuard<T>>>> + Send {
-    acquire(handle, limit, caller, move |held| held.map(guard))
+impl BaseLock for Read {
+    type Extra = ();
 }
 
-async fn acquire<G>(
-    handle: &mut Handle,
-    limit: WaitLimit,
-    caller: Caller,
-    guard: impl FnOnce(Option<HeldLock>) -> G + Send,
-) -> Result<G> {
-    let acquiring = AcquireSpan::begin(handle, limit);
-    let held = inside(acquiring.span(), pin!(engine::acquire(handle, limit, caller, wake_ups))).await;
-    match acquired(acquiring, handle, limit, held) {
-        Ok(held) => Ok(guard(held)),
-        // Boxed: this is rare, and its size would burden every call.
-        Err(error) => Err(Box::pin(engine::with_type(handle, error)).await),
-    }
+impl BaseLock for Write {
+    type Extra = ();
 }
 
-/// Acquires the first lock of a group of claims that is free. `None`: other owners hold all of them.
-pub(crate) async fn claim(group: &Handle, names: &[String], caller: Caller) -> Result<Option<HeldLock>> {
-    let acquiring = AcquireSpan::begin(group, WaitLimit::None);
-    let held = inside(acquiring.span(), pin!(engine::claim(group, names, caller))).await;
-    acquired(acquiring, group, WaitLimit::None, held)
+/// A kind of locks that can be a [`Member`](crate::Member) of a lock of several.
+pub trait Single: BaseLock {}
+
+impl Single for Reentrant {}
+impl Single for Fair {}
+impl Single for Fenced {}
+impl Single for Read {}
+impl Single for Write {}
+
+impl BaseLock for Multi {
+    type Extra = ();
 }
 
-/// An acquire has ended.
-fn acquired(
-    acquiring: AcquireSpan,
-    handle: &Handle,
-    limit: WaitLimit,
-    held: Result<Option<HeldLock>>,
-) -> Result<Option<HeldLock>> {
-    acquiring.ends(handle, limit, &held);
-    held
+impl BaseLock for Red {
+    type Extra = ();
 }
 
-/// What wakes the waiters for a member: other waiters of this client, and messages of the server on the channel of the kind.
-fn wake_ups(member: &LockRef) -> WakeUps<'_, Offer> {
-    WakeUps { queues: &member.engine.wait_queues, messages: &member.engine.store }
-}
-
-/// Acquires the lock, runs work while the lock is held, and releases it.
-pub(crate) fn run<W: Future>(
-    handle: &mut Handle,
-    caller: Caller,
-    work: W,
-) -> impl Future<Output = Result<W::Output>> {
-    let acquired = lock(handle, LockGuard::plain, caller);
-    async move { acquired.await?.finish(work).await }
-}
-
-/// As [`run`]. `None`: another owner holds the lock, and the work did not run.
-pub(crate) fn try_run<W: Future>(
-    handle: &mut Handle,
-    limit: WaitLimit,
-    caller: Caller,
-    work: W,
-) -> impl Future<Output = Result<Option<W::Output>>> {
-    let acquired = try_lock(handle, LockGuard::plain, limit, caller);
-    async move {
-        match acquired.await? {
-            Some(guard) => guard.finish(work).await.map(Some),
-            None => Ok(None),
-        }
-    }
-}
-
-pub(crate) async fn remaining_lease(handle: &Handle) -> Result<Option<RemainingLease>> {
-    Ok(engine::remaining_lease(handle).await?.map(RemainingLease::from_server))
+/// What wakes the waiters for a lock: other waiters of this client, and messages of the server on the channel of the kind.
+pub(crate) fn wake_ups(lock: &LockRef) -> WakeUps<'_, Offer> {
+    WakeUps { queues: &lock.engine.wait_queues, messages: &lock.engine.store }
 }

@@ -2,15 +2,17 @@
 
 use std::fmt;
 use std::panic::Location;
+use std::pin::pin;
 use std::sync::Arc;
 
-use super::base;
 use super::guard::LockGuard;
+use super::span::AcquireSpan;
 use crate::base::error::Result;
 use crate::base::options::LockOptions;
 use crate::base::token::FencingToken;
 use crate::diagnosis::check_rights;
-use crate::engine::{Engine, Handle};
+use crate::engine::{self, Engine, Handle, WaitLimit};
+use crate::telemetry::inside;
 
 /// A group of names, of which each call claims the first one that is free. For workers that share jobs.
 ///
@@ -26,7 +28,7 @@ use crate::engine::{Engine, Handle};
 /// group in one slot. That `RLock` gets no token. A name leaves no key when it is free. The counter of the tokens, one for each group,
 /// has no expiry, and stays.
 ///
-/// A group keeps no jobs: your store does. [A pool of workers](crate::guide::getting_started#a-pool-of-workers) shows both together.
+/// A group keeps no jobs: your store does. [Workers that share jobs](crate::guide::getting_started#workers-that-share-jobs) shows both together.
 ///
 /// ```no_run
 /// # async fn open_jobs() -> Vec<u64> { Vec::new() }
@@ -62,7 +64,7 @@ impl Claims {
     /// # Ok(()) }
     /// ```
     pub fn with(self, options: &LockOptions) -> Self {
-        let mut handle = self.0.for_lock(Arc::clone(&self.0.members[0].lock));
+        let mut handle = self.0.for_lock(Arc::clone(&self.0.lock));
         handle.set_options(options);
         Self(Arc::new(handle))
     }
@@ -94,7 +96,7 @@ impl Claims {
     /// - [`Config`](crate::Error::Config): there are more than 100 names. Nothing was sent.
     /// - [`WrongKind`](crate::Error::WrongKind): the key of one of the names holds other data, or the counter of the group holds no number.
     ///   The error has that key. No name was claimed.
-    /// - Otherwise as for [`BaseLock::lock`](crate::BaseLock::lock).
+    /// - Otherwise as for [`Lock::lock`](crate::Lock::lock).
     ///
     /// # Cancel safety
     ///
@@ -121,14 +123,21 @@ impl Claims {
     {
         let names: Vec<String> = names.into_iter().map(|name| name.to_string()).collect();
         let (group, caller) = (Arc::clone(&self.0), Location::caller());
-        async move { Ok(base::claim(&group, &names, caller).await?.map(LockGuard::fenced)) }
+        async move {
+            let acquiring =
+                AcquireSpan::begin((group.name(), group.lock_type(), &group.metrics), WaitLimit::None);
+            let held = inside(acquiring.span(), pin!(engine::claim(&group, &names, caller))).await;
+            let claimed = held.map(|held| held.map(LockGuard::one));
+            acquiring.ends(&claimed);
+            claimed
+        }
     }
 
     /// Checks whether this user of the server has the right to run every command that claims need. Asks the server and changes nothing.
     ///
     /// # Errors
     ///
-    /// As for [`BaseLock::check`](crate::BaseLock::check).
+    /// As for [`Lock::check`](crate::Lock::check).
     ///
     /// # Cancel safety
     ///

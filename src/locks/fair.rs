@@ -1,8 +1,6 @@
 //! The fair lock.
 
-use super::lock::{Lent, methods, single};
-use crate::engine::Handle;
-use crate::locks::guard::LockGuard;
+use super::lock::Lock;
 use crate::protocol;
 
 /// A lock that is granted in request order, across all processes. Redisson's fair lock.
@@ -16,7 +14,7 @@ use crate::protocol;
 /// Redisson derives the same queue from the names `x` and `{x}`. One client refuses the second of two such names while it uses
 /// the first. Nothing prevents two clients from using one name each: the two locks would delay each other.
 ///
-/// A field of a struct has the type `FairLock<'static>`, and an argument of a function `&mut FairLock<'_>`, see [`BaseLock`](crate::BaseLock#a-handle-is-an-owner).
+/// A field of a struct has the type `FairLock<'static>`, and an argument of a function `&mut FairLock<'_>`, see [`Lock`](crate::Lock#a-handle-is-an-owner).
 ///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
@@ -24,11 +22,4 @@ use crate::protocol;
 /// guard.unlock().await?;
 /// # Ok(()) }
 /// ```
-#[must_use = "a handle does nothing until it locks"]
-pub struct FairLock<'a> {
-    handle: Handle,
-    lent: Lent<'a>,
-}
-
-methods!(FairLock, FairLock<'_>, LockGuard, (), LockGuard::plain);
-single!(FairLock, &protocol::Fair);
+pub type FairLock<'a> = Lock<'a, protocol::Fair>;

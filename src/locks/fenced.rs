@@ -1,15 +1,13 @@
 //! The fenced lock.
 
-use std::panic::Location;
 use std::sync::Arc;
 
-use super::base;
-use super::lock::{Lent, methods, single};
+use super::lock::Lock;
 use crate::base::Caller;
 use crate::base::error::Result;
 use crate::base::token::FencingToken;
-use crate::engine::{Handle, LockRef};
-use crate::locks::guard::LockGuard;
+use crate::engine::{LockRef, WaitLimit};
+use crate::locks::guard::{LockGuard, granted};
 use crate::protocol;
 
 /// A reentrant lock that numbers its holders. Redisson's `RFencedLock`.
@@ -25,7 +23,7 @@ use crate::protocol;
 /// exceptions: after a failover that loses data, if the clock of the new master is behind; and if a Java client is the first to count
 /// after the loss, which begins at 1.
 ///
-/// A field of a struct has the type `FencedLock<'static>`, and an argument of a function `&mut FencedLock<'_>`, see [`BaseLock`](crate::BaseLock#a-handle-is-an-owner).
+/// A field of a struct has the type `FencedLock<'static>`, and an argument of a function `&mut FencedLock<'_>`, see [`Lock`](crate::Lock#a-handle-is-an-owner).
 ///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
@@ -35,25 +33,18 @@ use crate::protocol;
 /// guard.unlock().await?;
 /// # Ok(()) }
 /// ```
-#[must_use = "a handle does nothing until it locks"]
-pub struct FencedLock<'a> {
-    handle: Handle,
-    lent: Lent<'a>,
-}
+pub type FencedLock<'a> = Lock<'a, protocol::Fenced>;
 
-methods!(FencedLock, FencedLock<'_>, LockGuard<FencingToken>, FencingToken, LockGuard::fenced);
-single!(FencedLock, &protocol::Fenced);
-
-impl FencedLock<'_> {
+impl Lock<'_, protocol::Fenced> {
     /// As [`run`](Self::run), for work that needs its token: calls `work` with the token when the lock is acquired. Asks the server.
     ///
     /// # Errors
     ///
-    /// As for [`BaseLock::run`](crate::BaseLock::run).
+    /// As for [`Lock::run`](crate::Lock::run).
     ///
     /// # Cancel safety
     ///
-    /// As for [`BaseLock::run`](crate::BaseLock::run).
+    /// As for [`Lock::run`](crate::Lock::run).
     ///
     /// ```no_run
     /// # async fn write_page(token: lockkeeper::FencingToken) {}
@@ -66,7 +57,7 @@ impl FencedLock<'_> {
         &mut self,
         work: impl FnOnce(FencingToken) -> W,
     ) -> impl Future<Output = Result<W::Output>> {
-        let acquired = base::lock(&mut self.handle, LockGuard::fenced, Location::caller());
+        let acquired = self.lock();
         async move {
             let guard = acquired.await?;
             let work = work(guard.token());
@@ -79,16 +70,16 @@ impl FencedLock<'_> {
         &mut self,
         caller: Caller,
     ) -> impl Future<Output = Result<LockGuard<FencingToken>>> + Send {
-        base::stand_by(&mut self.handle, LockGuard::fenced, caller)
+        self.0.acquire(WaitLimit::StandBy, caller, granted)
     }
 
     /// Waits until calls cannot continue: the client is shut down, or its runtime has ended.
     pub(crate) async fn ended(&self) {
-        self.handle.ended().await;
+        self.lock_ref().engine.ended().await;
     }
 
     /// The lock on its server, for announcements.
     pub(crate) fn lock_ref(&self) -> &Arc<LockRef> {
-        &self.handle.members[0].lock
+        &self.0.each[0].lock
     }
 }

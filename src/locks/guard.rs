@@ -7,6 +7,13 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::future::{FutureExt, select_all};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use smallvec::{SmallVec, smallvec};
+use tracing::Span;
+
+use super::several::Whole;
+use super::votes::of_quorum;
 use crate::base::error::{Error, Lost, Result};
 use crate::base::token::FencingToken;
 use crate::engine::{Grant, HeldLock, HoldTimes};
@@ -57,17 +64,57 @@ use crate::protocol::PermitIds;
 #[must_use = "if unused, the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct LockGuard<T = ()> {
-    held: HeldLock,
+    /// In the order of the locks. Each of several holds is watched, counted and reported by itself.
+    holds: SmallVec<[HeldLock; 1]>,
+    /// `None`: there is only one.
+    whole: Option<Arc<Whole>>,
     extra: T,
 }
 
-impl LockGuard {
-    pub(crate) const fn plain(held: HeldLock) -> Self {
-        Self { held, extra: () }
+/// What a guard has beside its holds. No other crate implements it.
+pub trait Extra: Send + Sync + 'static {
+    #[doc(hidden)]
+    fn of(held: &HeldLock) -> Self;
+}
+
+impl Extra for () {
+    fn of(_: &HeldLock) {}
+}
+
+impl Extra for FencingToken {
+    fn of(held: &HeldLock) -> Self {
+        // An attempt that is granted without a token fails, so every held fenced lock has a token.
+        held.token().expect("BUG: an acquire of a fenced lock ended without a token").into()
+    }
+}
+
+impl Extra for PermitId {
+    fn of(held: &HeldLock) -> Self {
+        Self::first(held.permits().expect("BUG: an acquire of a semaphore ended without permits"))
+    }
+}
+
+impl<T: Extra> LockGuard<T> {
+    pub(crate) fn one(held: HeldLock) -> Self {
+        Self { extra: T::of(&held), holds: smallvec![held], whole: None }
+    }
+
+    pub(super) fn several(holds: SmallVec<[HeldLock; 1]>, whole: Arc<Whole>) -> Self {
+        Self { extra: T::of(&holds[0]), holds, whole: Some(whole) }
     }
 }
 
 impl<T> LockGuard<T> {
+    /// How many of the holds the guard needs.
+    fn needed(&self) -> usize {
+        self.whole.as_ref().map_or(1, |whole| whole.needed)
+    }
+
+    /// Puts later events about the holds into this span.
+    pub(super) fn begins(&self, span: &Span) {
+        self.holds.iter().for_each(|held| held.begins(span.clone()));
+    }
+
     /// Returns the name of the lock, as it was given. Asks no server.
     ///
     /// ```no_run
@@ -76,7 +123,7 @@ impl<T> LockGuard<T> {
     /// # }
     /// ```
     pub fn name(&self) -> &str {
-        self.held.name()
+        self.whole.as_ref().map_or_else(|| self.holds[0].name(), |whole| &whole.id.name)
     }
 
     /// Returns the owner of this hold, as the server knows it and as [`inspect`](crate::LockClient::inspect) shows it. Asks no
@@ -93,7 +140,7 @@ impl<T> LockGuard<T> {
     /// # Ok(()) }
     /// ```
     pub fn owner_id(&self) -> String {
-        self.held.owner_id()
+        self.holds.iter().map(HeldLock::owner_id).collect::<Vec<_>>().join(", ")
     }
 
     /// Releases the hold. After the last hold of its owner, the lock is free and a waiter is woken, or another owner of this client holds it.
@@ -123,7 +170,15 @@ impl<T> LockGuard<T> {
     /// # Ok(()) }
     /// ```
     pub fn unlock(self) -> impl Future<Output = Result<()>> + Send {
-        self.held.unlock()
+        let Self { mut holds, whole, .. } = self;
+        match whole {
+            None => holds.remove(0).unlock().left_future(),
+            // Boxed: its size would burden the guards of one lock.
+            Some(whole) => {
+                let releases = async move { whole.ask(holds.into_iter().map(HeldLock::unlock)).await };
+                releases.boxed().right_future()
+            }
+        }
     }
 
     /// Returns a view of this hold for tasks and threads that the section starts. The view does not keep the lock. Asks no server.
@@ -139,7 +194,7 @@ impl<T> LockGuard<T> {
     /// # }
     /// ```
     pub fn watch(&self) -> HoldWatch {
-        HoldWatch(self.held.times())
+        HoldWatch { times: self.holds.iter().map(HeldLock::times).collect(), needed: self.needed() }
     }
 
     /// Waits until the hold has ended, and returns how: `Ok` if the guard was released, dropped or [leaked](Self::leak), and [`Lost`] if
@@ -178,7 +233,20 @@ impl<T> LockGuard<T> {
     /// # }
     /// ```
     pub fn ended(&self) -> impl Future<Output = Result<(), Lost>> + Send + 'static {
-        self.held.ended()
+        let Some(whole) = self.whole.clone() else { return self.holds[0].ended().left_future() };
+        let mut ends: FuturesUnordered<_> = self.holds.iter().map(HeldLock::ended).collect();
+        let ended = async move {
+            let mut first = None;
+            // All are released together, so the first release is the end.
+            while let Some(Err(lost)) = ends.next().await {
+                let first = first.get_or_insert(lost);
+                if ends.len() < whole.needed {
+                    return Err(whole.loss(first));
+                }
+            }
+            Ok(())
+        };
+        ended.right_future()
     }
 
     /// Waits until another owner waits for the lock, so that long work can end early. The owner can be in another process, also one of
@@ -208,7 +276,15 @@ impl<T> LockGuard<T> {
     /// # }
     /// ```
     pub fn wanted(&self) -> impl Future<Output = ()> + Send + 'static {
-        self.held.wanted()
+        let wanted = select_all(self.holds.iter().map(|held| Box::pin(held.wanted())));
+        let ended = self.ended();
+        async move {
+            tokio::select! {
+                biased;
+                _ = ended => {}
+                _ = wanted => {}
+            }
+        }
     }
 
     /// Returns whether the hold is lost, by this host's clock. Asks no server.
@@ -219,7 +295,7 @@ impl<T> LockGuard<T> {
     /// # }
     /// ```
     pub fn is_lost(&self) -> bool {
-        self.held.is_lost()
+        self.holds.iter().filter(|held| !held.is_lost()).count() < self.needed()
     }
 
     /// Returns how long the hold can be relied on if nothing renews it. Zero: the hold is lost. Asks no server.
@@ -230,7 +306,7 @@ impl<T> LockGuard<T> {
     /// # }
     /// ```
     pub fn remaining(&self) -> Duration {
-        self.held.remaining()
+        of_quorum(self.holds.iter().map(HeldLock::remaining), self.needed())
     }
 
     /// Runs `work`, and drops it when the lock is lost. **Releases nothing**: the guard still holds the lock afterwards. Asks no server.
@@ -264,15 +340,17 @@ impl<T> LockGuard<T> {
     /// # Ok(()) }
     /// ```
     pub fn run<W: Future>(&self, work: W) -> impl Future<Output = Result<W::Output, Lost>> {
-        let held = &self.held;
+        let (holds, whole, ended) = (&self.holds, self.whole.as_deref(), self.ended());
         async move {
-            let mut ended = pin!(held.ended());
-            let mut work = pin!(work);
+            let (mut ended, mut work) = (pin!(ended), pin!(work));
             poll_fn(|context| {
                 // The check reads the clock and does not rely on the timer alone: after a pause of this process, the
                 // timer and `work` can be ready together.
-                if held.is_lost() || ended.as_mut().poll(context).is_ready() {
-                    return Poll::Ready(Err(held.loss()));
+                if let Some(lost) = loss(holds, whole) {
+                    return Poll::Ready(Err(lost));
+                }
+                if let Poll::Ready(Err(lost)) = ended.as_mut().poll(context) {
+                    return Poll::Ready(Err(lost));
                 }
                 work.as_mut().poll(context).map(Ok)
             })
@@ -342,7 +420,14 @@ impl<T> LockGuard<T> {
     /// # Ok(()) }
     /// ```
     pub fn extend(&self, lease: Duration) -> impl Future<Output = Result<()>> + Send {
-        self.held.extend(lease)
+        let holds = &self.holds;
+        match &self.whole {
+            None => holds[0].extend(lease).left_future(),
+            Some(whole) => {
+                let extended = async move { whole.ask(holds.iter().map(|held| held.extend(lease))).await };
+                extended.boxed().right_future()
+            }
+        }
     }
 
     /// Returns how many holds the owner of this guard has on the lock, as far as this client knows. Asks no server.
@@ -354,7 +439,7 @@ impl<T> LockGuard<T> {
     /// # Ok(()) }
     /// ```
     pub fn hold_count(&self) -> u32 {
-        self.held.holds()
+        of_quorum(self.holds.iter().map(HeldLock::holds), self.needed())
     }
 
     /// Leaves the lock held until its lease ends by itself: nothing renews or releases it any more. Asks no server.
@@ -374,7 +459,7 @@ impl<T> LockGuard<T> {
     /// # Ok(()) }
     /// ```
     pub fn leak(self) {
-        self.held.leak();
+        self.holds.into_iter().for_each(HeldLock::leak);
     }
 
     /// Returns the guard without its token or ids, for code that keeps guards of several types together. Asks no server.
@@ -386,22 +471,16 @@ impl<T> LockGuard<T> {
     /// # Ok(()) }
     /// ```
     pub fn into_plain(self) -> LockGuard {
-        LockGuard::plain(self.held)
+        LockGuard { holds: self.holds, whole: self.whole, extra: () }
     }
 
     /// What the server has of the hold, if the guard is not being released.
     pub(crate) fn grant(&self) -> Option<&Arc<Grant>> {
-        self.held.grants().next()
+        Some(self.holds[0].grant())
     }
 }
 
 impl LockGuard<FencingToken> {
-    pub(crate) fn fenced(held: HeldLock) -> Self {
-        // An attempt that is granted without a token fails, so every held fenced lock has a token.
-        let token = held.token().expect("BUG: an acquire of a fenced lock ended without a token");
-        Self { extra: token.into(), held }
-    }
-
     /// Returns the number of this holder. It is greater than the numbers of all earlier holders; for a claim, of all earlier claims of its
     /// group. [`FencedLock`](crate::FencedLock) says when a server that loses data breaks that. Asks no server.
     ///
@@ -425,11 +504,6 @@ impl LockGuard<FencingToken> {
 }
 
 impl LockGuard<PermitId> {
-    pub(crate) fn permits(held: HeldLock) -> Self {
-        let ids = held.permits().expect("BUG: an acquire of a semaphore ended without permits");
-        Self { extra: PermitId::first(ids), held }
-    }
-
     /// Returns how many permits these are. Asks no server.
     ///
     /// ```no_run
@@ -469,7 +543,31 @@ impl LockGuard<PermitId> {
     }
 
     fn permit_ids(&self) -> PermitIds {
-        self.held.permits().expect("BUG: an acquire of a semaphore ended without permits")
+        self.holds[0].permits().expect("BUG: an acquire of a semaphore ended without permits")
+    }
+}
+
+/// Returns the error of a lost guard, with the cause of the first lost hold. `None`: enough of the holds can be relied on.
+fn loss(holds: &[HeldLock], whole: Option<&Whole>) -> Option<Lost> {
+    let mut lost = holds.iter().filter(|held| held.is_lost());
+    let first = lost.next()?;
+    let Some(whole) = whole else { return Some(first.loss()) };
+    (holds.len() - 1 - lost.count() < whole.needed).then(|| whole.loss(&first.loss()))
+}
+
+/// Returns the guard of an acquire without a time limit.
+pub(super) fn granted<T>(guard: Option<LockGuard<T>>) -> LockGuard<T> {
+    guard.expect("BUG: an acquire without a time limit ends with a guard or an error")
+}
+
+/// Runs work if the lock is acquired, and releases the lock. `None`: another owner holds it, and the work did not run.
+pub(super) async fn finish<T, W: Future>(
+    acquired: impl Future<Output = Result<Option<LockGuard<T>>>>,
+    work: W,
+) -> Result<Option<W::Output>> {
+    match acquired.await? {
+        Some(guard) => guard.finish(work).await.map(Some),
+        None => Ok(None),
     }
 }
 
@@ -482,7 +580,10 @@ impl LockGuard<PermitId> {
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct HoldWatch(HoldTimes);
+pub struct HoldWatch {
+    times: SmallVec<[HoldTimes; 1]>,
+    needed: usize,
+}
 
 impl HoldWatch {
     /// Returns whether the hold is lost or ended, by this host's clock. Asks no server.
@@ -493,7 +594,7 @@ impl HoldWatch {
     /// # }
     /// ```
     pub fn is_lost(&self) -> bool {
-        self.0.is_lost()
+        self.times.iter().filter(|hold| !hold.is_lost()).count() < self.needed
     }
 
     /// Returns how long the hold can be relied on if nothing renews it. Zero: it is lost or ended. Asks no server.
@@ -504,7 +605,7 @@ impl HoldWatch {
     /// # }
     /// ```
     pub fn remaining(&self) -> Duration {
-        self.0.remaining()
+        of_quorum(self.times.iter().map(HoldTimes::remaining), self.needed)
     }
 }
 

@@ -1,9 +1,10 @@
 //! Several locks as one: all of them.
 
-use super::lock::methods;
+use super::base::Single;
+use super::lock::Lock;
+use super::several::Locks;
 use crate::base::error::ConfigError;
-use crate::engine::{Handle, Quorum};
-use crate::locks::guard::LockGuard;
+use crate::protocol::LockType;
 
 /// A handle that becomes part of a [`MultiLock`] or a [`RedLock`](crate::RedLock). A handle of every type converts into it.
 ///
@@ -14,21 +15,27 @@ use crate::locks::guard::LockGuard;
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
-pub struct Member(pub(super) Handle);
+pub struct Member(pub(super) Locks);
 
 /// Several locks that are acquired together or not at all. Redisson's `RedissonMultiLock`.
 ///
-/// The members can be of all types, on all servers. They are acquired in an order that all clients share, by their keys, so
-/// clients that name them in opposite orders do not block each other. A failed round releases what it acquired before it waits, so
-/// a waiter holds nothing. So a fair lock among the members queues again at the end when another member is not granted.
+/// The members can be of all types, on all servers. A call waits for one member, and then tries all others at once. If one of them is
+/// not granted, the call releases all, and waits for that one. So a waiter holds nothing, and clients that name the members in opposite
+/// orders do not block each other. A fair lock among the members has an order only for the calls that wait for it: a call that waited
+/// for another member acquires the fair lock only if nobody waits for it.
 ///
-/// The lock is held while all members are held. [`is_locked`](Self::is_locked) returns whether every member is held by somebody.
-/// [`remaining_lease`](Self::remaining_lease) is the shortest lease of the members, and [`hold_count`](Self::hold_count) the
-/// least of their counts. [`force_unlock`](Self::force_unlock) releases all members. [`name`](Self::name) returns all their
+/// The lock is held while all members are held. [`is_locked`](Lock::is_locked) returns whether every member is held by somebody.
+/// [`remaining_lease`](Lock::remaining_lease) is the shortest lease of the members, and [`hold_count`](Lock::hold_count) the
+/// least of their counts. [`force_unlock`](Lock::force_unlock) releases all members. [`name`](Lock::name) returns all their
 /// names.
 ///
+/// - Each member is watched and reported by itself: a `tracing` event of a loss names the member, and in
+///   [metrics](crate::guide::observe) each member is a hold. When one is lost, the others stay held until the guard ends.
+/// - The time of [`try_lock_for`](Lock::try_lock_for) is one limit for all members together.
+/// - An error of one member, such as a server that does not answer, names that member. `NotHeld` and `Lost` name all, with the cause of the first
+///   member that was lost. A `WARN` about a long wait, and [`recent_waits`](crate::LockClient::recent_waits), name the member for which the call waits.
 /// - The client of the first member decides how long a call continues through faults: give all clients the same settings.
-/// - When the client of one member is shut down, the whole lock is closed.
+/// - When the client of one member is shut down, no call acquires the lock any more.
 /// - Waiters in one process are granted the lock in no particular order.
 /// - A handle that an [`Owner`](crate::Owner) lends cannot be a member, because a member lives as long as the lock. Nested
 ///   sections that need several locks can share the `MultiLock` itself, by `&mut`: a `MultiLock` is an owner, so its second
@@ -42,15 +49,15 @@ pub struct Member(pub(super) Handle);
 /// guard.unlock().await?;
 /// # Ok(()) }
 /// ```
-#[must_use = "a handle does nothing until it locks"]
-pub struct MultiLock {
-    handle: Handle,
-}
+pub type MultiLock = Lock<'static, Multi>;
 
-methods!(MultiLock, MultiLock, LockGuard, (), LockGuard::plain);
+/// The kind of a [`MultiLock`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Multi {}
 
-impl MultiLock {
-    /// Combines these handles, including their current holds. Their [options](Self::with) apply to the whole lock, the group only
+impl Lock<'static, Multi> {
+    /// Combines these handles, including their current holds. Their [options](Lock::with) apply to the whole lock, the group only
     /// if all have the same. Asks no server.
     ///
     /// # Errors
@@ -65,13 +72,19 @@ impl MultiLock {
     /// # Ok(()) }
     /// ```
     pub fn new<M: Into<Member>>(members: impl IntoIterator<Item = M>) -> Result<Self, ConfigError> {
-        Ok(Self { handle: join(members, Quorum::All)? })
+        join(members, LockType::Multi)
     }
 }
 
-pub(super) fn join<M: Into<Member>>(
+impl<K: Single> From<Lock<'static, K>> for Member {
+    fn from(lock: Lock<'static, K>) -> Self {
+        Self(lock.0)
+    }
+}
+
+pub(super) fn join<M: Into<Member>, K>(
     members: impl IntoIterator<Item = M>,
-    quorum: Quorum,
-) -> Result<Handle, ConfigError> {
-    Handle::joined(members.into_iter().map(|member| member.into().0).collect(), quorum)
+    lock_type: LockType,
+) -> Result<Lock<'static, K>, ConfigError> {
+    Locks::join(members.into_iter().map(|member| member.into().0), lock_type).map(Lock::of)
 }

@@ -2,51 +2,36 @@
 
 use std::sync::Arc;
 
-use super::lock::{Lent, methods, single};
+use super::lock::Lock;
 use crate::base::options::LockOptions;
-use crate::engine::{Engine, Handle, OwnerGrants};
-use crate::locks::guard::LockGuard;
+use crate::engine::{Engine, OwnerGrants};
 use crate::protocol;
 
 /// The side of a [`ReadWriteLock`] that many owners can hold together.
 ///
 /// Each hold has its own lease. A dead reader counts until its lease ends, however long others read.
 ///
-/// A field of a struct has the type `ReadLock<'static>`, and an argument of a function `&mut ReadLock<'_>`, see [`BaseLock`](crate::BaseLock#a-handle-is-an-owner).
+/// A field of a struct has the type `ReadLock<'static>`, and an argument of a function `&mut ReadLock<'_>`, see [`Lock`](crate::Lock#a-handle-is-an-owner).
 ///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
 /// let guard = locks.read_write_lock("lock:cache").read().lock().await?;
 /// # Ok(()) }
 /// ```
-#[must_use = "a handle does nothing until it locks"]
-pub struct ReadLock<'a> {
-    handle: Handle,
-    lent: Lent<'a>,
-}
-
-methods!(ReadLock, ReadLock<'_>, LockGuard, (), LockGuard::plain);
-single!(ReadLock, &protocol::Read);
+pub type ReadLock<'a> = Lock<'a, protocol::Read>;
 
 /// The side of a [`ReadWriteLock`] that excludes all other owners.
 ///
 /// A writer waits until nobody reads. When it has waited for 20 ms, it stops new readers, see [`ReadWriteLock`].
 ///
-/// A field of a struct has the type `WriteLock<'static>`, and an argument of a function `&mut WriteLock<'_>`, see [`BaseLock`](crate::BaseLock#a-handle-is-an-owner).
+/// A field of a struct has the type `WriteLock<'static>`, and an argument of a function `&mut WriteLock<'_>`, see [`Lock`](crate::Lock#a-handle-is-an-owner).
 ///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
 /// let guard = locks.read_write_lock("lock:cache").write().lock().await?;
 /// # Ok(()) }
 /// ```
-#[must_use = "a handle does nothing until it locks"]
-pub struct WriteLock<'a> {
-    handle: Handle,
-    lent: Lent<'a>,
-}
-
-methods!(WriteLock, WriteLock<'_>, LockGuard, (), LockGuard::plain);
-single!(WriteLock, &protocol::Write);
+pub type WriteLock<'a> = Lock<'a, protocol::Write>;
 
 /// A lock that many owners can hold to read, or one owner to write. Redisson's `RReadWriteLock`.
 ///
@@ -61,7 +46,7 @@ single!(WriteLock, &protocol::Write);
 /// [`with`](ReadWriteLock::with) applies to both sides. To set options of one side, take that side alone:
 /// `locks.read_write_lock("lock:cache").into_read().with(&options)`.
 ///
-/// A field of a struct has the type `ReadWriteLock<'static>`, and an argument of a function `&mut ReadWriteLock<'_>`, see [`BaseLock`](crate::BaseLock#a-handle-is-an-owner).
+/// A field of a struct has the type `ReadWriteLock<'static>`, and an argument of a function `&mut ReadWriteLock<'_>`, see [`Lock`](crate::Lock#a-handle-is-an-owner).
 ///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
@@ -81,8 +66,8 @@ pub struct ReadWriteLock<'a> {
 
 impl<'a> ReadWriteLock<'a> {
     pub(crate) fn new(engine: &Arc<Engine>, name: &str, owner: Arc<OwnerGrants>) -> Self {
-        let write = WriteLock::new(engine, name, Arc::clone(&owner));
-        Self { read: ReadLock::new(engine, name, owner), write }
+        let write = Lock::single(&protocol::Write, engine, name, Arc::clone(&owner));
+        Self { read: Lock::single(&protocol::Read, engine, name, owner), write }
     }
 
     /// Returns the name, as it was given. Asks no server.
@@ -142,7 +127,7 @@ impl<'a> ReadWriteLock<'a> {
         self.write
     }
 
-    /// Sets the options of both sides, see [`BaseLock::with`](crate::BaseLock::with). Asks no server.
+    /// Sets the options of both sides, see [`Lock::with`](crate::Lock::with). Asks no server.
     ///
     /// ```no_run
     /// # use std::time::Duration;

@@ -1,18 +1,20 @@
 //! Several locks as one: a majority of them.
 
-use super::lock::methods;
+use super::lock::Lock;
 use super::multi::{Member, join};
 use crate::base::error::ConfigError;
-use crate::engine::{Handle, Quorum};
-use crate::locks::guard::LockGuard;
+use crate::protocol::LockType;
 
 /// A lock on several independent servers that needs a majority of them. Redisson's `RedissonRedLock`.
 ///
 /// The algorithm is [Redlock](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/), by the author of Redis.
 ///
+/// A call tries all servers at once. If fewer than a majority grant the lock, it releases those, pauses for a random time, and waits
+/// for the first server that refused.
+///
 /// One of three servers can fail, or two of five: acquiring, renewing and releasing continue at the pace of the others. The guard
-/// is lost when it can no longer be proven that a majority is held. [`is_locked`](Self::is_locked) and
-/// [`remaining_lease`](Self::remaining_lease) say what is true of a majority. Otherwise a `RedLock` is like a
+/// is lost when it can no longer be proven that a majority is held. [`is_locked`](Lock::is_locked) and
+/// [`remaining_lease`](Lock::remaining_lease) say what is true of a majority. Otherwise a `RedLock` is like a
 /// [`MultiLock`](crate::MultiLock). Each client has to reach its server when the client is made.
 ///
 /// # A majority does not survive data loss
@@ -33,15 +35,15 @@ use crate::locks::guard::LockGuard;
 /// guard.unlock().await?;
 /// # Ok(()) }
 /// ```
-#[must_use = "a handle does nothing until it locks"]
-pub struct RedLock {
-    handle: Handle,
-}
+pub type RedLock = Lock<'static, Red>;
 
-methods!(RedLock, RedLock, LockGuard, (), LockGuard::plain);
+/// The kind of a [`RedLock`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Red {}
 
-impl RedLock {
-    /// Combines these handles, including their current holds. Their [options](Self::with) apply to the whole lock, the group only
+impl Lock<'static, Red> {
+    /// Combines these handles, including their current holds. Their [options](Lock::with) apply to the whole lock, the group only
     /// if all have the same. Asks no server.
     ///
     /// # Errors
@@ -56,6 +58,6 @@ impl RedLock {
     /// # Ok(()) }
     /// ```
     pub fn new<M: Into<Member>>(members: impl IntoIterator<Item = M>) -> Result<Self, ConfigError> {
-        Ok(Self { handle: join(members, Quorum::Majority)? })
+        join(members, LockType::Red)
     }
 }

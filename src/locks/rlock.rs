@@ -1,8 +1,6 @@
 //! The reentrant lock.
 
-use super::lock::{Lent, methods, single};
-use crate::engine::Handle;
-use crate::locks::guard::LockGuard;
+use super::lock::Lock;
 use crate::protocol;
 
 /// A reentrant lock: its owner can acquire the lock again while it holds the lock. Redisson's `RLock`.
@@ -12,7 +10,7 @@ use crate::protocol;
 ///
 /// In Redis the lock is one hash, from the owner to its hold count. The expiry of the hash is the lease.
 ///
-/// A field of a struct has the type `RLock<'static>`, and an argument of a function `&mut RLock<'_>`, see [`BaseLock`](crate::BaseLock#a-handle-is-an-owner).
+/// A field of a struct has the type `RLock<'static>`, and an argument of a function `&mut RLock<'_>`, see [`Lock`](crate::Lock#a-handle-is-an-owner).
 ///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
@@ -23,11 +21,4 @@ use crate::protocol;
 /// outer.unlock().await?; // now the lock is free
 /// # Ok(()) }
 /// ```
-#[must_use = "a handle does nothing until it locks"]
-pub struct RLock<'a> {
-    handle: Handle,
-    lent: Lent<'a>,
-}
-
-methods!(RLock, RLock<'_>, LockGuard, (), LockGuard::plain);
-single!(RLock, &protocol::Reentrant);
+pub type RLock<'a> = Lock<'a, protocol::Reentrant>;

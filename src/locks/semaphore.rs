@@ -1,17 +1,18 @@
 //! The semaphore: a number of holders at a time.
 
+use std::convert::identity;
 use std::fmt;
 use std::panic::Location;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::base;
-use super::guard::LockGuard;
+use super::guard::{LockGuard, granted};
 use crate::base::error::{ConfigError, Error, MOST_PERMITS, Result};
 use crate::base::options::LockOptions;
 use crate::diagnosis::check_rights;
 use crate::engine::{Engine, Handle, WaitLimit, permits};
+use crate::locks::several::Locks;
 use crate::protocol::PermitIds;
 
 /// A number of permits that all processes share: so many holders at a time. Redisson's `RPermitExpirableSemaphore`.
@@ -131,7 +132,7 @@ impl Semaphore {
     ) -> impl Future<Output = Result<LockGuard<PermitId>>> + Send + use<> {
         let caller = Location::caller();
         let handle = self.for_permits(permits);
-        async move { base::lock(&mut handle?, LockGuard::permits, caller).await }
+        async move { handle?.acquire(WaitLimit::Forever, caller, granted).await }
     }
 
     /// Acquires a permit if one is available now. `None`: all are in use. Asks the server.
@@ -245,7 +246,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// [`work_was_unprotected`](crate::Error::work_was_unprotected) tells two cases apart, as for [`BaseLock::run`](crate::BaseLock::run).
+    /// [`work_was_unprotected`](crate::Error::work_was_unprotected) tells two cases apart, as for [`Lock::run`](crate::Lock::run).
     ///
     /// # Cancel safety
     ///
@@ -259,8 +260,8 @@ impl Semaphore {
     /// ```
     #[track_caller]
     pub fn run<W: Future>(&self, work: W) -> impl Future<Output = Result<W::Output>> + use<W> {
-        let (handle, caller) = (self.for_permits(1), Location::caller());
-        async move { base::run(&mut handle?, caller, work).await }
+        let acquired = self.acquire();
+        async move { acquired.await?.finish(work).await }
     }
 
     /// Returns how many permits are available, with those whose leases have ended. Asks the server.
@@ -404,12 +405,12 @@ impl Semaphore {
         caller: &'static Location<'static>,
     ) -> impl Future<Output = Result<Option<LockGuard<PermitId>>>> + Send + use<> {
         let handle = self.for_permits(permits);
-        async move { base::try_lock(&mut handle?, LockGuard::permits, limit, caller).await }
+        async move { handle?.acquire(limit, caller, identity).await }
     }
 
     /// The handle of one call. Zero permits are refused, and more than [`MOST_PERMITS`].
-    fn for_permits(&self, permits: u32) -> Result<Handle> {
-        let lock = &self.0.members[0].lock;
+    fn for_permits(&self, permits: u32) -> Result<Locks> {
+        let lock = &self.0.lock;
         let total = lock.permits.total();
         if permits == 0 || total == 0 {
             return Err(Error::InvalidPermits { lock: lock.id(), wanted: 0, total });
@@ -417,7 +418,7 @@ impl Semaphore {
         if permits > MOST_PERMITS {
             return Err(Error::InvalidPermits { lock: lock.id(), wanted: permits, total });
         }
-        Ok(self.0.for_permits(permits))
+        Ok(Locks::one(self.0.for_permits(permits)))
     }
 }
 

@@ -6,26 +6,30 @@ use tracing::Span;
 use tracing::field::Empty;
 
 use crate::base::error::Result;
-use crate::engine::{Handle, HeldLock, WaitLimit};
+use crate::engine::WaitLimit;
+use crate::locks::guard::LockGuard;
+use crate::protocol::LockType;
 use crate::telemetry::{Acquired, OfLock};
 
 /// An acquire under way. If it is dropped before it ends, the acquire was cancelled.
 pub(crate) struct AcquireSpan {
+    kind: LockType,
+    limit: WaitLimit,
     metrics: OfLock,
     span: Span,
     outcome: Acquired,
 }
 
 impl AcquireSpan {
-    pub(crate) fn begin(handle: &Handle, limit: WaitLimit) -> Self {
+    pub(crate) fn begin((name, kind, metrics): (&str, LockType, &OfLock), limit: WaitLimit) -> Self {
         let span = tracing::debug_span!(
             "acquire",
-            name = &**handle.name(),
-            kind = handle.lock_type.name(),
+            name,
+            kind = kind.name(),
             wait = %Wait(limit),
             outcome = Empty
         );
-        Self { metrics: handle.metrics.clone(), span, outcome: Acquired::Cancelled }
+        Self { kind, limit, metrics: metrics.clone(), span, outcome: Acquired::Cancelled }
     }
 
     pub(crate) const fn span(&self) -> &Span {
@@ -33,16 +37,16 @@ impl AcquireSpan {
     }
 
     /// It ended, and the caller is not in its span any more. So the span of the hold has the same parent.
-    pub(crate) fn ends(mut self, handle: &Handle, limit: WaitLimit, held: &Result<Option<HeldLock>>) {
-        self.outcome = match (held, limit) {
+    pub(crate) fn ends<T>(mut self, held: &Result<Option<LockGuard<T>>>) {
+        self.outcome = match (held, self.limit) {
             (Ok(Some(_)), _) => Acquired::Granted,
             (Ok(None), WaitLimit::None) => Acquired::Busy,
             (Ok(None), _) => Acquired::TimedOut,
             (Err(_), _) => Acquired::Error,
         };
         if let Ok(Some(held)) = held {
-            let kind = handle.lock_type.name();
-            held.begins(tracing::debug_span!("hold", name = held.name(), kind));
+            let kind = self.kind.name();
+            held.begins(&tracing::debug_span!("hold", name = held.name(), kind));
         }
     }
 }
@@ -63,7 +67,7 @@ struct Wait(WaitLimit);
 impl fmt::Display for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            WaitLimit::None => f.write_str("none"),
+            WaitLimit::None | WaitLimit::Once => f.write_str("none"),
             WaitLimit::For(wait) => fmt::Display::fmt(&wait.as_millis(), f),
             WaitLimit::Forever | WaitLimit::StandBy => f.write_str("forever"),
         }

@@ -20,7 +20,7 @@ pub(crate) fn claim(
     owner: &Arg,
     lease: Duration,
 ) -> Call {
-    scripts::claims_acquire(counter(keys), locks, owner, millis(lease))
+    scripts::claims_acquire(counter(keys), locks, owner, millis(lease), Arg::ValidUntil)
 }
 
 /// The key of the counter of the group.

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use super::script::Call;
+use super::script::{Arg, Call};
 use super::scripts;
 use super::traits::{HolderRef, IfHeld, LockType, Protocol, Traits, millis};
 
-/// The protocol of [`RLock`](crate::RLock).
+/// The kind of a [`RLock`](crate::RLock), and its protocol.
 #[derive(Debug)]
-pub(crate) struct Reentrant;
+#[non_exhaustive]
+pub struct Reentrant;
 
 impl Protocol for Reentrant {
     fn traits(&self) -> Traits {
@@ -16,6 +17,6 @@ impl Protocol for Reentrant {
     }
 
     fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, _if_held: IfHeld) -> Call {
-        scripts::rlock_acquire(&holder.keys.lock, holder.owner, millis(lease))
+        scripts::rlock_acquire(&holder.keys.lock, holder.owner, millis(lease), Arg::ValidUntil)
     }
 }

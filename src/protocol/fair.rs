@@ -10,9 +10,10 @@ use super::scripts;
 use super::traits::{HolderRef, IfHeld, LockType, Protocol, Queue, Traits, millis};
 use crate::base::config::{JAVA_FAIR_WAIT, LockConfig};
 
-/// The protocol of [`FairLock`](crate::FairLock).
+/// The kind of a [`FairLock`](crate::FairLock), and its protocol.
 #[derive(Debug)]
-pub(crate) struct Fair;
+#[non_exhaustive]
+pub struct Fair;
 
 /// The queue, the scores, the records and the tickets.
 fn queue_keys(keys: &LockKeys) -> &[Arc<str>; 4] {
@@ -47,23 +48,14 @@ impl Protocol for Fair {
             millis(lease),
             if if_held == IfHeld::Refuse { 0 } else { millis(config.fair_allowance()) },
             java_wait(),
+            Arg::ValidUntil,
         )
     }
 
-    fn release(&self, holder: HolderRef<'_>, keep: u32) -> Call {
+    fn release(&self, holder: HolderRef<'_>) -> Call {
         let HolderRef { keys, owner, .. } = holder;
         let [list, scores, records, tickets] = queue_keys(keys);
-        scripts::fair_release(
-            &keys.lock,
-            list,
-            scores,
-            records,
-            tickets,
-            &keys.channel,
-            owner,
-            keep,
-            java_wait(),
-        )
+        scripts::fair_release(&keys.lock, list, scores, records, tickets, &keys.channel, owner, java_wait())
     }
 
     fn waiters(&self, keys: &LockKeys) -> Call {

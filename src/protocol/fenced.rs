@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use super::keys::{LockKeys, fencing_counter, lock_channel};
 use super::rights::{self, Right};
-use super::script::Call;
+use super::script::{Arg, Call};
 use super::scripts;
 use super::traits::{HolderRef, IfHeld, LockType, Protocol, Traits, millis};
 
-/// The protocol of [`FencedLock`](crate::FencedLock).
+/// The kind of a [`FencedLock`](crate::FencedLock), and its protocol.
 #[derive(Debug)]
-pub(crate) struct Fenced;
+#[non_exhaustive]
+pub struct Fenced;
 
 fn counter(keys: &LockKeys) -> &Arc<str> {
     &keys.more[0]
@@ -23,7 +24,13 @@ impl Protocol for Fenced {
     }
 
     fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, _if_held: IfHeld) -> Call {
-        scripts::fenced_acquire(&holder.keys.lock, counter(holder.keys), holder.owner, millis(lease))
+        scripts::fenced_acquire(
+            &holder.keys.lock,
+            counter(holder.keys),
+            holder.owner,
+            millis(lease),
+            Arg::ValidUntil,
+        )
     }
 
     fn keys(&self, lock: Arc<str>) -> LockKeys {

@@ -40,19 +40,19 @@ pub(crate) use announcement::{
     parse_announcing,
 };
 pub(crate) use claim::{Claim, claim};
-pub(crate) use exclusive::Reentrant;
-pub(crate) use fair::Fair;
-pub(crate) use fenced::Fenced;
+pub use exclusive::Reentrant;
+pub use fair::Fair;
+pub use fenced::Fenced;
 pub(crate) use found::{Found, FoundKind, TYPES, find};
 pub(crate) use keys::{LockKeys, RELEASED, announcement_key, client_key, self_test_keys};
 pub(crate) use listing::{Holding, LeaseLeft, Listing};
-pub(crate) use read_write::{Read, Write};
+pub use read_write::{Read, Write};
 pub(crate) use reply::{
     AcquireReply, ClaimReply, ConfirmReply, Granted, PermitInUse, PermitsReply, PlaceReply, ReleaseReply,
     RenewalReply, StateReply, parse_heartbeat, parse_holders, parse_renewal,
 };
 pub(crate) use rights::{Right, announcements, sharded};
-pub(crate) use script::{Arg, Batch, Call, Form, PermitIds, Reply, Row, Script};
+pub(crate) use script::{Arg, Batch, Call, Form, PermitIds, Reply, Row, Script, owner_text};
 pub(crate) use scripts::{check, client_read, client_write, inspect, self_test};
 pub(crate) use semaphore::Semaphore;
 pub(crate) use slot::slot;

@@ -1,6 +1,6 @@
 //! The protocols of the two sides of a read-write lock.
 //!
-//! Both sides use one hash: a field `mode`, a field for each reader, and for a writer the owner's id with `:write` behind it. Each
+//! Both sides use one hash: a field `mode`, a field for each reader, and for a writer the owner's id with `:write` behind it. The
 //! hold of a reader has a key of its own, whose expiry is its lease. A writer that readers kept waiting has a key that stops new
 //! readers.
 
@@ -15,9 +15,10 @@ use super::script::{Arg, Batch, Call, Row};
 use super::scripts;
 use super::traits::{HolderRef, IfHeld, LockType, Protocol, Traits, millis};
 
-/// The protocol of [`ReadLock`](crate::ReadLock).
+/// The kind of a [`ReadLock`](crate::ReadLock), and its protocol.
 #[derive(Debug)]
-pub(crate) struct Read;
+#[non_exhaustive]
+pub struct Read;
 
 impl Read {
     /// Renews a hold that lingers, and asks whether somebody waits. `linger`: the time until the next confirmation.
@@ -41,9 +42,10 @@ impl Read {
     }
 }
 
-/// The protocol of [`WriteLock`](crate::WriteLock).
+/// The kind of a [`WriteLock`](crate::WriteLock), and its protocol.
 #[derive(Debug)]
-pub(crate) struct Write;
+#[non_exhaustive]
+pub struct Write;
 
 /// A writer needs at most this time to attempt after the last reader has left.
 const WRITER_COMES: Duration = Duration::from_millis(20);
@@ -68,18 +70,18 @@ impl Protocol for Read {
 
     fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, _if_held: IfHeld) -> Call {
         let HolderRef { keys, owner, grant, .. } = holder;
-        scripts::read_acquire(&keys.lock, &keys.channel, owner, grant, millis(lease))
+        scripts::read_acquire(&keys.lock, &keys.channel, owner, grant, millis(lease), Arg::ValidUntil)
     }
 
-    fn reenter(&self, holder: HolderRef<'_>, want: u32, lease: Duration) -> Call {
+    fn show(&self, holder: HolderRef<'_>, count: u32, lease: Duration) -> Call {
         let HolderRef { keys, owner, grant, .. } = holder;
-        scripts::read_reenter(&keys.lock, &keys.channel, owner, grant, want, millis(lease))
+        scripts::read_show(&keys.lock, &keys.channel, owner, grant, count, millis(lease))
     }
 
-    fn release(&self, holder: HolderRef<'_>, keep: u32) -> Call {
+    fn release(&self, holder: HolderRef<'_>) -> Call {
         let HolderRef { keys, owner, grant, config, .. } = holder;
         let usual = millis(config.watchdog_lease());
-        scripts::read_release(&keys.lock, &keys.channel, owner, grant, keep, usual)
+        scripts::read_release(&keys.lock, &keys.channel, owner, grant, usual)
     }
 
     fn renewal(&self) -> &'static Batch {
@@ -124,11 +126,11 @@ impl Protocol for Write {
     fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, if_held: IfHeld) -> Call {
         let LockKeys { lock, channel, .. } = holder.keys;
         let turn = if if_held == IfHeld::BlockReaders { millis(holder.config.writer_turn()) } else { 0 };
-        scripts::write_acquire(lock, channel, self.field(holder), millis(lease), turn)
+        scripts::write_acquire(lock, channel, self.field(holder), millis(lease), turn, Arg::ValidUntil)
     }
 
-    fn release(&self, holder: HolderRef<'_>, keep: u32) -> Call {
-        scripts::write_release(&holder.keys.lock, &holder.keys.channel, self.field(holder), keep)
+    fn release(&self, holder: HolderRef<'_>) -> Call {
+        scripts::write_release(&holder.keys.lock, &holder.keys.channel, self.field(holder))
     }
 
     fn state(&self, keys: &LockKeys) -> Call {

@@ -26,7 +26,7 @@ pub(super) mod number {
         ATTEMPT_AGAIN = -6,
         CANNOT_COUNT = -7,
         LOST = -8,
-        LOWERED = -9,
+        LATE = -9,
         NOBODY_TOLD = -10,
         BESIDE_DATA = -11,
         RENEWED = -12,
@@ -47,7 +47,7 @@ pub(crate) enum AcquireReply {
     Held(Option<Duration>),
     /// Another owner holds the lock or is in front, and the owner that asked has queued.
     Queued,
-    /// The hold that the call wanted to re-enter is gone.
+    /// The hold is gone, or the owner has a later one.
     Lost,
     /// The key is another kind of lock.
     OtherKind,
@@ -92,8 +92,6 @@ pub(crate) enum ClaimReply {
 pub(crate) enum ReleaseReply {
     /// The owner held nothing.
     Gone,
-    /// The owner still has holds.
-    Lowered,
     /// Released. The message to the waiters reached this many connections, if this type of lock counts them.
     Released { receivers: u32 },
     /// Released, but the server did not allow the message to the waiters.
@@ -204,7 +202,6 @@ impl ReleaseReply {
             Reply::Int(number::LOST) => Ok(Self::Gone),
             Reply::Int(number::NOBODY_TOLD) => Ok(Self::ReleasedInSilence),
             Reply::Int(number::BESIDE_DATA) => Ok(Self::ReleasedBesideData),
-            Reply::Int(number::LOWERED) => Ok(Self::Lowered),
             Reply::Int(receivers @ 0..) => {
                 Ok(Self::Released { receivers: u32::try_from(receivers).unwrap_or(u32::MAX) })
             }

@@ -18,7 +18,7 @@ const SHARDED_CHANNEL: &str = "spublish ssubscribe sunsubscribe";
 /// The channel is among the keys of a script, so the server also checks the user's right to a key with this name.
 const CHANNEL_AS_KEY: &str = "exists";
 
-const LOCK: &str = "exists hdel hexists hget hrandfield hscan hset persist pexpire pttl";
+const LOCK: &str = "exists hdel hexists hget hrandfield hscan hset persist pexpire pttl time";
 
 /// The rights for a lock that one owner holds alone.
 pub(super) fn exclusive(keys: &LockKeys) -> Vec<Right> {
@@ -29,7 +29,6 @@ pub(super) fn exclusive(keys: &LockKeys) -> Vec<Right> {
 pub(super) fn fair(keys: &LockKeys, [queue, scores, records, tickets]: &[Arc<str>; 4]) -> Vec<Right> {
     vec![
         (Arc::clone(&keys.lock), LOCK),
-        (Arc::clone(&keys.lock), "time"),
         (Arc::clone(queue), "exists lindex llen lpop lpush lrange lrem persist pexpire rpush"),
         (Arc::clone(scores), "persist pexpire zadd zcard zrem zscore"),
         (Arc::clone(records), "hdel hget hlen hmget hset pexpire"),
@@ -43,7 +42,6 @@ pub(super) fn fair(keys: &LockKeys, [queue, scores, records, tickets]: &[Arc<str
 pub(super) fn fenced(keys: &LockKeys, counter: &Arc<str>) -> Vec<Right> {
     let mut rights = exclusive(keys);
     rights.push((Arc::clone(counter), "get incr set"));
-    rights.push((Arc::clone(&keys.lock), "time"));
     rights
 }
 
@@ -55,7 +53,7 @@ pub(super) fn claims(group: &LockKeys, counter: &Arc<str>) -> Vec<Right> {
 /// The rights for both sides of a read-write lock.
 pub(super) fn read_write(keys: &LockKeys) -> Vec<Right> {
     const LOCK: &str =
-        "del exists hdel hexists hget hgetall hkeys hlen hrandfield hscan hset persist pexpire pttl";
+        "del exists hdel hexists hget hgetall hkeys hlen hrandfield hscan hset persist pexpire pttl time";
     vec![
         (Arc::clone(&keys.lock), LOCK),
         (read_hold(&keys.lock, OWNER, 1), "del get pexpire pttl set"),
@@ -190,7 +188,7 @@ mod tests {
             ("lock", "a"),
         ];
         let mut run_by_scripts =
-            run(&["read/", "write/", "inspect.lua", "rlock/reenter.lua", "rlock/renew.lua"]);
+            run(&["read/", "write/", "inspect.lua", "rlock/show.lua", "rlock/renew.lua"]);
         forget_type(&mut run_by_scripts);
         assert_eq!(granted(both(&Read, &Write), &names), run_by_scripts);
     }

@@ -7,6 +7,7 @@ use std::{fmt, iter};
 use smallvec::{SmallVec, smallvec};
 use uuid::Uuid;
 
+use super::reply::number;
 use crate::base::limits::limits;
 
 /// A Lua script, in its forms. `build.rs` makes all of them from one file.
@@ -106,6 +107,11 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    /// Whether the server may run the call for a limited time only: a first acquire, which creates something for a new id.
+    pub(crate) fn expires(&self) -> bool {
+        matches!(self.args.last(), Some(Arg::ValidUntil))
+    }
+
     /// The same call without its keys: a user without the right to them can make it, if the script allows that.
     pub(crate) fn without_keys(self) -> Self {
         Self { keys: SmallVec::new(), ..self }
@@ -121,6 +127,8 @@ pub(crate) enum Arg {
     /// The ids of permits of a semaphore, which stand behind each other.
     Permits(PermitIds),
     Text(Arc<str>),
+    /// Until when the server may run the call, in seconds of its own clock. The store fills it in when it sends the call.
+    ValidUntil,
 }
 
 /// Consecutive ids of permits. On the wire an id has 16 bytes: 8 of the client, and 8 that are counted.
@@ -152,12 +160,8 @@ impl fmt::Display for Arg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Number(number) => number.fmt(f),
-            // Written part by part: nearly every command contains an owner, and `write!` with a format takes half as
-            // long again.
             Self::Owner(client, number) => {
-                f.write_str(client.hyphenated().encode_lower(&mut Uuid::encode_buffer()))?;
-                f.write_str(":")?;
-                number.fmt(f)
+                f.write_str(&String::from_utf8_lossy(owner_text(*client, *number, &mut [0; 57])))
             }
             // In hexadecimal digits, as Java shows the ids of permits.
             Self::Permits(permits) => {
@@ -168,8 +172,23 @@ impl fmt::Display for Arg {
                 Ok(())
             }
             Self::Text(text) => text.fmt(f),
+            Self::ValidUntil => f.write_str("valid until"),
         }
     }
+}
+
+/// Writes an owner in the form of Redisson's `UUID:threadId`. Nearly every command has one, and a formatter takes several times as long.
+pub(crate) fn owner_text(client: Uuid, number: u64, buffer: &mut [u8; 57]) -> &[u8] {
+    let (mut start, mut rest) = (buffer.len(), number);
+    while start == buffer.len() || rest > 0 {
+        start -= 1;
+        buffer[start] = b'0' + (rest % 10).to_le_bytes()[0];
+        rest /= 10;
+    }
+    buffer[start - 1] = b':';
+    start -= 37;
+    client.hyphenated().encode_lower(&mut buffer[start..start + 36]);
+    &buffer[start..]
 }
 
 impl From<String> for Arg {
@@ -203,6 +222,13 @@ pub(crate) enum Reply {
     List(Vec<Self>),
     Nil,
     Text(String),
+}
+
+impl Reply {
+    /// Whether a call that [expires](Call::expires) came too late, and changed nothing.
+    pub(crate) const fn is_late(&self) -> bool {
+        matches!(self, Self::Int(number::LATE))
+    }
 }
 
 /// A script that does the same for many rows in one command, in two forms.
@@ -265,7 +291,7 @@ mod tests {
         for protocol in protocols {
             let keys = protocol.keys("a".into());
             let holder = HolderRef { keys: &keys, owner: &owner, grant: 1, total: 1, config: &config };
-            let script = protocol.release(holder, 0).script;
+            let script = protocol.release(holder).script;
             let (plain, sharded) = (script.form(false), script.form(true));
             assert_eq!(plain.source.matches("redis.pcall('publish', channel").count(), 1, "{}", script.file);
             assert_eq!(
@@ -276,6 +302,14 @@ mod tests {
             );
             assert_eq!(sharded.source.replace("'spublish'", "'publish'"), plain.source);
             assert_ne!(sharded.source, plain.source);
+        }
+    }
+
+    #[test]
+    fn an_owner_is_written_as_redisson_writes_it() {
+        let client = Uuid::from_u128(0xab << 96);
+        for number in [0, 7, 10, 1_234_567_890, u64::MAX] {
+            assert_eq!(Arg::Owner(client, number).to_string(), format!("{client}:{number}"));
         }
     }
 

@@ -58,15 +58,11 @@ impl Protocol for Semaphore {
             millis(lease),
             slack(),
             channel(keys),
+            Arg::ValidUntil,
         )
     }
 
-    /// Never called: each hold has an owner of its own. A repeated acquire changes nothing.
-    fn reenter(&self, holder: HolderRef<'_>, _want: u32, lease: Duration) -> Call {
-        self.acquire_first(holder, lease, IfHeld::Refuse)
-    }
-
-    fn release(&self, holder: HolderRef<'_>, _keep: u32) -> Call {
+    fn release(&self, holder: HolderRef<'_>) -> Call {
         let HolderRef { keys, owner, .. } = holder;
         scripts::semaphore_release(&keys.lock, in_use(keys), owner, channel(keys))
     }

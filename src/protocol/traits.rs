@@ -58,23 +58,15 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
     /// holds the lock.
     fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, if_held: IfHeld) -> Call;
 
-    /// Raises the hold to `want`.
-    fn reenter(&self, holder: HolderRef<'_>, want: u32, lease: Duration) -> Call {
-        scripts::rlock_reenter(&holder.keys.lock, self.field(holder), want, millis(lease))
+    /// Shows the hold count after a re-entry or an inner release, and makes the lease at least this long.
+    fn show(&self, holder: HolderRef<'_>, count: u32, lease: Duration) -> Call {
+        scripts::rlock_show(&holder.keys.lock, self.field(holder), count, millis(lease))
     }
 
-    /// Acquires the lock with `want` 1, and re-enters it with a higher `want`.
-    fn acquire(&self, holder: HolderRef<'_>, want: u32, lease: Duration, if_held: IfHeld) -> Call {
-        match want {
-            1 => self.acquire_first(holder, lease, if_held),
-            _ => self.reenter(holder, want, lease),
-        }
-    }
-
-    /// Lowers the hold to `keep`. With `keep` 0 this also undoes an attempt, and removes the traces of its waiter.
-    fn release(&self, holder: HolderRef<'_>, keep: u32) -> Call {
+    /// Ends the hold. This also undoes an attempt, and removes the traces of its waiter.
+    fn release(&self, holder: HolderRef<'_>) -> Call {
         let channel = Arg::Text(Arc::clone(&holder.keys.channel));
-        scripts::rlock_release(&holder.keys.lock, holder.owner, keep, channel)
+        scripts::rlock_release(&holder.keys.lock, holder.owner, channel)
     }
 
     /// The script that renews many holds. Their shared argument is the lease in milliseconds.

@@ -324,7 +324,7 @@ impl Store {
         hops: &mut (dyn FnMut(&Connection) + Send),
     ) -> Result<(Reply, u32), Fault> {
         match connection.server()?.run_on_replicas(connection, call, sync).await {
-            Err(fault) if fault.redirect.is_some() => {
+            Err(fault) if fault.is_followed() => {
                 self.topology.follow(fault, Answer::OnReplicas(sync), connection, call, hops).await
             }
             result => result,
@@ -353,7 +353,7 @@ impl Store {
         let limit = TimeLimit::from_now(limit);
         match connection.server()?.run(limit, connection, call).await {
             // Boxed: this is rare, and the size of this future would burden every call.
-            Err(fault) if fault.redirect.is_some() => {
+            Err(fault) if fault.is_followed() => {
                 let following = self.topology.follow(fault, Answer::Within(limit), connection, call, hops);
                 Box::pin(following).await.map(|(reply, _)| reply)
             }
@@ -371,7 +371,7 @@ impl Store {
     ) -> Result<Reply, Fault> {
         let mut is_moving = false;
         let hops = &mut |hop: &Connection| is_moving = hop.is_asking;
-        let reply = if connection.index().waits() {
+        let reply = if connection.index.waits() {
             // This connection runs one script at a time. The release waits for its turn, so that its time limit does
             // not include the waits of other scripts. Boxed: this is rare, and the size of this future would burden
             // every call.

@@ -1,4 +1,4 @@
-//! All metrics. `docs/observe.md` says what to do about each.
+//! All metrics. `docs/operate.md` says what to do about each.
 
 #![cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "nothing is recorded"))]
 

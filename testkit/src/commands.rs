@@ -36,10 +36,10 @@ impl Commands {
         }
     }
 
-    /// Runs a script of lockkeeper, such as `"rlock/acquire.lua"`.
+    /// Runs a script of lockkeeper, such as `"rlock/acquire.lua"`, in time.
     pub fn script(&self, file: &str, keys: &[&str], args: &[&str]) -> Value {
         let (text, count) = (lua::source(file), keys.len().to_string());
-        self.run(&[&["EVAL", &text, &count], keys, args].concat())
+        self.run(&[&["EVAL", &text, &count], keys, args, lua::in_time(file).as_slice()].concat())
     }
 
     /// Loads all scripts of lockkeeper.

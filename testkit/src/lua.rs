@@ -15,6 +15,14 @@ pub fn source(file: &str) -> String {
     join::joined(&folder(), file)
 }
 
+/// The last argument of the scripts that acquire: that of a call that comes in time. No other script has it.
+pub fn in_time(file: &str) -> Option<&'static str> {
+    file.ends_with("/acquire.lua").then_some("9999999999")
+}
+
+/// The same argument of a call that comes too late.
+pub const TOO_LATE: &str = "1000000000";
+
 /// The name under which a server calls a script, such as `"rlock/acquire.lua"`.
 pub fn hash(file: &str) -> String {
     redis::Script::new(&source(file)).get_hash().to_owned()

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockkeeper::{BaseLock, LockClient, LockGuard};
+use lockkeeper::{LockClient, LockGuard};
 use lockkeeper_testkit::Cluster;
 use tokio::task::{JoinHandle, block_in_place};
 use tokio::time::{Instant, sleep, sleep_until};

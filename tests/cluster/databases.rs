@@ -1,6 +1,6 @@
 //! Databases in a cluster, which Valkey has from 9.0 on. Elsewhere, these tests are ignored unless `scripts/test servers` asks for them.
 
-use lockkeeper::{BaseLock, LockClient, Source};
+use lockkeeper::{LockClient, Source};
 use lockkeeper_testkit::{Cluster, Server};
 use redis::{Connection, cmd};
 use tokio::task::block_in_place;

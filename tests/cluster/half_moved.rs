@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lockkeeper::{BaseLock, LockClient};
+use lockkeeper::LockClient;
 use lockkeeper_testkit::Cluster;
 use tokio::time::Instant;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use lockkeeper::{BaseLock, LockClient, LockConfig, LockConfigBuilder, Source};
+use lockkeeper::{LockClient, LockConfig, LockConfigBuilder, Source};
 use lockkeeper_testkit::{Cluster, Proxy};
 
 use crate::cluster::{client_with, end};

@@ -1,7 +1,7 @@
 //! A user with the rights that docs/deploy.md names.
 
 use futures_util::future::{join_all, try_join_all};
-use lockkeeper::{BaseLock, Error, LockClient, LockGuard, Source};
+use lockkeeper::{Error, LockClient, LockGuard, Source};
 use lockkeeper_testkit::Cluster;
 
 use crate::cluster::{client, end};

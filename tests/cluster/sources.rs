@@ -1,6 +1,6 @@
 //! Sources and names that a cluster cannot use, and seeds that are enough.
 
-use lockkeeper::{BaseLock, Error, LockClient, Source};
+use lockkeeper::{Error, LockClient, Source};
 use lockkeeper_testkit::{Cluster, Server};
 
 use crate::cluster::{client, end};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use lockkeeper::{BaseLock, Error, LockClient};
+use lockkeeper::{BaseLock, Error, Lock, LockClient};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_test::task;
@@ -332,7 +332,7 @@ pub async fn drops_at_random_moments_under_load_leave_nothing<F: Fixture>() {
     it.end().await;
 }
 
-async fn two_holds(mut lock: impl BaseLock) {
+async fn two_holds(mut lock: Lock<'_, impl BaseLock>) {
     let outer = lock.lock().await.unwrap();
     let inner = lock.lock().await.unwrap();
     yield_now().await;

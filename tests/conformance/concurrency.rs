@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use lockkeeper::{BaseLock, Error, LockClient};
+use lockkeeper::{Error, LockClient};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper::{BaseLock, Error, LockClient, Lost, RemainingLease};
+use lockkeeper::{Error, LockClient, Lost, RemainingLease};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::conformance::{Fixture, Lending, client_with_lease};

@@ -1,6 +1,6 @@
 //! Who holds a lock, who may acquire it, and who may release it.
 
-use lockkeeper::{BaseLock, Error, LockKind};
+use lockkeeper::{Error, LockKind};
 
 use crate::conformance::{Fixture, Lending};
 use crate::support::{LIMIT, MS, Scene, eventually, soon};

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use lockkeeper::{BaseLock, Error, LockClient, LockConfig};
+use lockkeeper::{Error, LockClient, LockConfig};
 use tokio::time::Instant;
 
 use crate::conformance::Fixture;

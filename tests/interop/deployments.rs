@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lockkeeper::{BaseLock, LockClient, LockGuard, Source};
+use lockkeeper::{LockClient, LockGuard, Source};
 use lockkeeper_testkit::{Cluster, Commands, MASTER, Sentinels};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};

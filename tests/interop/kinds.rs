@@ -1,6 +1,6 @@
 //! Other kinds of Redisson's locks on the name of an `RLock`.
 
-use lockkeeper::{BaseLock, Error, LockClient, LockConfig};
+use lockkeeper::{Error, LockClient, LockConfig};
 
 use crate::java::IN_VAIN;
 use crate::roles::{HAND_OFF, hand_back_on, hand_over};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lockkeeper::{BaseLock, LockClient};
+use lockkeeper::LockClient;
 use tokio::task::JoinSet;
 
 use crate::support::fixture::Fixture;

@@ -26,7 +26,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use java::{Actor, Java};
-use lockkeeper::{BaseLock, LockClient, LockConfig, LockConfigBuilder};
+use lockkeeper::{Lock, LockClient, LockConfig, LockConfigBuilder};
 use lockkeeper_testkit::Commands;
 use support::fixture::{FairLocks, FencedLocks, Fixture, RLocks, ReadLocks, WriteLocks};
 use support::{SECOND, Scene, child};
@@ -66,7 +66,7 @@ impl Stage {
         Self { scene, java, locks }
     }
 
-    fn lock<R: Row>(&self) -> <R::Rust as Fixture>::Lock {
+    fn lock<R: Row>(&self) -> Lock<'static, <R::Rust as Fixture>::Kind> {
         R::Rust::lock(&self.locks, "a")
     }
 

@@ -1,6 +1,6 @@
 //! Names with a prefix, and names with special characters.
 
-use lockkeeper::{BaseLock, LockConfig};
+use lockkeeper::LockConfig;
 use tokio::time::timeout;
 
 use crate::roles::{HAND_OFF, hand_over};

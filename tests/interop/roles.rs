@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use lockkeeper::{BaseLock, Error, LockClient, LockConfig, LockGuard};
+use lockkeeper::{Error, LockClient, LockConfig, LockGuard};
 use lockkeeper_testkit::Commands;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};

@@ -275,6 +275,7 @@ impl Dice {
             "lease_ms" | "usual_ms" | "keep_ms" => self.lease(),
             "age_ms" => self.pick(&["0", "1", "5000"]).to_owned(),
             "expiry_ms" => self.pick(&["0", "1000", "120000"]).to_owned(),
+            "valid_until" => self.pick(&["9999999999", "9999999999", lua::TOO_LATE]).to_owned(),
             "text" => self.pick(&["", "here", "there"]).to_owned(),
             "what" => self.pick(&[LOCK, "- src/main.rs:7 a b", "1,2:write x:1 a"]).to_owned(),
             "name" => self.key(),

@@ -342,7 +342,7 @@ async fn a_reader_beside_others_is_stopped() {
     scene.server.run::<()>(&["SET", &format!("{{a}}:{}:rwlock_timeout:1", owner(2)), "1", "PX", "30000"]);
     a_dead_writer_waits(&scene, 100_000);
     let acquire = lua::source("read/acquire.lua");
-    let args = ["EVAL", &acquire, "2", "a", "redisson_rwlock:{a}", &owner(3), "2", "30000"];
+    let args = ["EVAL", &acquire, "2", "a", "redisson_rwlock:{a}", &owner(3), "2", "30000", "9999999999"];
     let stopped_ms: Option<i64> = scene.server.run(&args);
     assert!(stopped_ms.is_some_and(|ms| (1..=10_000).contains(&ms)), "{stopped_ms:?}");
     scene.server.run::<()>(&["DEL", INTENT]);

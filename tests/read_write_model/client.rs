@@ -49,6 +49,6 @@ impl Client {
     pub fn drop_expired(&mut self, now: u64) {
         let (valid, expired): (Vec<_>, Vec<_>) = self.holds.iter().partition(|hold| hold.until > now);
         self.holds = valid;
-        self.undos.extend(expired.iter().map(|hold| hold.command(What::Release { keep: 0 })));
+        self.undos.extend(expired.iter().map(|hold| hold.command(What::Release)));
     }
 }

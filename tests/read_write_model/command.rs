@@ -47,8 +47,8 @@ pub enum Side {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     Acquire { lease_ms: u64 },
-    Reenter { want: u32, lease_ms: u64 },
-    Release { keep: u32 },
+    Show { count: u32, lease_ms: u64 },
+    Release,
     Renew { lease_ms: u64 },
 }
 
@@ -65,12 +65,12 @@ impl Command {
     pub const fn script(self) -> &'static str {
         match (self.side, self.what) {
             (Side::Read, What::Acquire { .. }) => "read/acquire.lua",
-            (Side::Read, What::Reenter { .. }) => "read/reenter.lua",
-            (Side::Read, What::Release { .. }) => "read/release.lua",
+            (Side::Read, What::Show { .. }) => "read/show.lua",
+            (Side::Read, What::Release) => "read/release.lua",
             (Side::Read, What::Renew { .. }) => "read/renew.lua",
             (Side::Write, What::Acquire { .. }) => "write/acquire.lua",
-            (Side::Write, What::Reenter { .. }) => "rlock/reenter.lua",
-            (Side::Write, What::Release { .. }) => "write/release.lua",
+            (Side::Write, What::Show { .. }) => "rlock/show.lua",
+            (Side::Write, What::Release) => "write/release.lua",
             (Side::Write, What::Renew { .. }) => "rlock/renew.lua",
         }
     }
@@ -84,9 +84,9 @@ impl Command {
             What::Acquire { lease_ms } if self.side == Side::Read => (None, vec![lease_ms]),
             // turn_ms is 0: the writer does not stop readers.
             What::Acquire { lease_ms } => (None, vec![lease_ms, 0]),
-            What::Reenter { want, lease_ms } => (None, vec![want.into(), lease_ms]),
-            What::Release { keep } if self.side == Side::Read => (None, vec![keep.into(), USUAL_MS]),
-            What::Release { keep } => (None, vec![keep.into()]),
+            What::Show { count, lease_ms } => (None, vec![count.into(), lease_ms]),
+            What::Release if self.side == Side::Read => (None, vec![USUAL_MS]),
+            What::Release => (None, vec![]),
             // keep_ms is 0: the hold has no lease of its own to restore.
             What::Renew { lease_ms } if self.side == Side::Read => (Some(lease_ms), vec![0]),
             What::Renew { lease_ms } => (Some(lease_ms), vec![]),
@@ -105,8 +105,8 @@ impl fmt::Display for Command {
         }
         match self.what {
             What::Acquire { lease_ms } | What::Renew { lease_ms } => write!(f, ", for {} s", lease_ms / 1000),
-            What::Reenter { want, lease_ms } => write!(f, ", to {want}, for {} s", lease_ms / 1000),
-            What::Release { keep } => write!(f, ", to {keep}"),
+            What::Show { count, lease_ms } => write!(f, ", {count}, for {} s", lease_ms / 1000),
+            What::Release => Ok(()),
         }
     }
 }

@@ -23,7 +23,6 @@ const MANY: usize = 4;
 pub const RELEASED: Answer = Answer::Number(0);
 /// The release of a write hold counts the listeners of its message: here one, the test.
 pub const RELEASED_AND_HEARD: Answer = Answer::Number(1);
-pub const LOWERED: Answer = Answer::Named("LOWERED");
 pub const LOST: Answer = Answer::Named("LOST");
 
 #[derive(Default)]
@@ -40,18 +39,19 @@ impl Model {
         let Command { side, owner, grant, what } = command;
         match (side, what) {
             (Side::Read, What::Acquire { lease_ms }) => self.acquire_read(owner, grant, self.now + lease_ms),
-            (Side::Read, What::Reenter { want, lease_ms }) => {
-                self.reenter_read(owner, grant, want, self.now + lease_ms)
+            (Side::Read, What::Show { count, lease_ms }) => {
+                self.show_read(owner, grant, count, self.now + lease_ms)
             }
-            (Side::Read, What::Release { keep }) => self.release_read(owner, grant, keep),
+            (Side::Read, What::Release) => self.release_read(owner, grant),
             (Side::Read, What::Renew { lease_ms }) => self.renew_read(owner, grant, self.now + lease_ms),
             (Side::Write, What::Acquire { lease_ms }) => self.acquire_write(owner, self.now + lease_ms),
-            (Side::Write, What::Reenter { want, lease_ms }) => {
-                self.reenter_write(owner, want, self.now + lease_ms)
+            (Side::Write, What::Show { count, lease_ms }) => {
+                self.show_write(owner, count, self.now + lease_ms)
             }
-            (Side::Write, What::Release { keep }) => self.release_write(owner, keep),
+            (Side::Write, What::Release) => self.release_write(owner),
             (Side::Write, What::Renew { lease_ms }) => {
-                Answer::Renewed(self.reenter_write(owner, 1, self.now + lease_ms) == Answer::Granted)
+                let count = self.state.writes(owner);
+                Answer::Renewed(self.show_write(owner, count, self.now + lease_ms) == Answer::Granted)
             }
         }
     }
@@ -77,14 +77,10 @@ impl Model {
         }
     }
 
-    pub fn extend_key(&mut self, owner: Owner, number: u32, ends: u64) {
-        if let Some(key) = self.state.keys.get_mut(&(owner, number)) {
+    pub fn extend_key(&mut self, owner: Owner, ends: u64) {
+        if let Some(key) = self.state.keys.get_mut(&(owner, 1)) {
             key.ends = key.ends.max(ends);
         }
-    }
-
-    pub fn remove_keys(&mut self, owner: Owner, which: impl Fn(u32) -> bool) {
-        self.state.keys.retain(|&(other, number), _| other != owner || !which(number));
     }
 
     pub fn free(&mut self, message: &'static str) {
@@ -98,10 +94,8 @@ impl Model {
         }
         match self.state.living(owner) {
             Some(living) if living.grant > grant => return LOST,
-            Some(living) if living.grant == grant => self.extend_key(owner, 1, ends),
+            Some(living) if living.grant == grant => self.extend_key(owner, ends),
             _ => {
-                let before = self.state.count(owner);
-                self.remove_keys(owner, |number| number <= before);
                 self.state.keys.insert((owner, 1), Key { grant, ends });
                 self.hash(Side::Read).readers.insert(owner, 1);
             }
@@ -110,17 +104,12 @@ impl Model {
         Answer::Granted
     }
 
-    pub fn reenter_read(&mut self, owner: Owner, grant: u64, want: u32, ends: u64) -> Answer {
-        let Some(living) = self.state.living(owner).filter(|living| living.grant == grant) else {
+    pub fn show_read(&mut self, owner: Owner, grant: u64, count: u32, ends: u64) -> Answer {
+        let answer = self.renew_read(owner, grant, ends);
+        if answer != Answer::Renewed(true) {
             return LOST;
-        };
-        let longest = living.ends.max(ends);
-        self.state.keys.insert((owner, 1), Key { grant, ends: longest });
-        for number in living.count + 1..=want {
-            self.state.keys.insert((owner, number), Key { grant, ends });
         }
-        self.hash(Side::Read).readers.insert(owner, want.max(living.count));
-        self.extend_lock(longest);
+        self.hash(Side::Read).readers.insert(owner, count);
         Answer::Granted
     }
 
@@ -131,45 +120,25 @@ impl Model {
         if ends == self.now {
             return Answer::Renewed(true); // only asked whether it is there
         }
-        for number in 1..=living.count {
-            self.extend_key(owner, number, ends);
-        }
+        self.extend_key(owner, ends);
         self.extend_lock(living.ends.max(ends));
         Answer::Renewed(true)
     }
 
-    pub fn release_read(&mut self, owner: Owner, grant: u64, keep: u32) -> Answer {
-        let count = self.state.count(owner);
-        if count == 0 {
-            self.remove_orphans(owner, grant);
+    /// A reader of Java keeps its other keys.
+    pub fn release_read(&mut self, owner: Owner, grant: u64) -> Answer {
+        let key = self.state.keys.get(&(owner, 1)).copied();
+        if self.state.count(owner) == 0 {
+            self.state.keys.retain(|id, key| *id != (owner, 1) || key.grant != grant);
             return LOST;
         }
-        match self.state.living(owner) {
-            Some(living) if grant != living.grant && grant != ANY_GRANT => LOST,
-            Some(living) if keep > 0 => {
-                if keep < count {
-                    self.remove_keys(owner, |number| (keep + 1..=count).contains(&number));
-                    let first = Key { grant: living.grant, ends: living.ends };
-                    self.state.keys.insert((owner, 1), first);
-                    self.hash(Side::Read).readers.insert(owner, keep);
-                }
-                LOWERED
-            }
-            living => {
-                self.remove_keys(owner, |number| number <= count);
-                self.hash(Side::Read).readers.remove(&owner);
-                self.reader_leaves(living.map_or(0, |living| living.ends));
-                if living.is_some() { RELEASED } else { LOST }
-            }
+        if key.is_some_and(|key| grant != key.grant && grant != ANY_GRANT) {
+            return LOST;
         }
-    }
-
-    /// Removes the keys of this grant, from the first on. Somebody has removed the hash.
-    pub fn remove_orphans(&mut self, owner: Owner, grant: u64) {
-        let is_of_grant =
-            |number: &u32| self.state.keys.get(&(owner, *number)).is_some_and(|key| key.grant == grant);
-        let run = (1..).take_while(is_of_grant).count();
-        self.remove_keys(owner, |number| number as usize <= run);
+        self.state.keys.remove(&(owner, 1));
+        self.hash(Side::Read).readers.remove(&owner);
+        self.reader_leaves(key.map_or(0, |key| key.ends));
+        if key.is_some() { RELEASED } else { LOST }
     }
 
     /// A reader that lasted until then no longer reads.
@@ -222,24 +191,18 @@ impl Model {
         Answer::Granted
     }
 
-    pub fn reenter_write(&mut self, owner: Owner, want: u32, ends: u64) -> Answer {
-        let count = self.state.writes(owner);
-        if count == 0 {
+    pub fn show_write(&mut self, owner: Owner, count: u32, ends: u64) -> Answer {
+        if self.state.writes(owner) == 0 {
             return LOST;
         }
-        self.hash(Side::Write).writers.insert(owner, count.max(want));
+        self.hash(Side::Write).writers.insert(owner, count);
         self.extend_lock(ends);
         Answer::Granted
     }
 
-    pub fn release_write(&mut self, owner: Owner, keep: u32) -> Answer {
-        let count = self.state.writes(owner);
-        if count == 0 {
+    pub fn release_write(&mut self, owner: Owner) -> Answer {
+        if self.state.writes(owner) == 0 {
             return LOST;
-        }
-        if keep > 0 {
-            self.hash(Side::Write).writers.insert(owner, count.min(keep));
-            return LOWERED;
         }
         if let Some(living) = self.state.living(owner) {
             let hash = self.hash(Side::Read);

@@ -74,11 +74,11 @@ impl<'a> Run<'a> {
                 self.client_dies(client % clients);
                 Ok(())
             }
-            Step::JavaReads { .. } | Step::JavaRenews | Step::JavaIsForced { .. } if !self.has_java => Ok(()),
+            Step::JavaReads { .. } | Step::JavaRenews | Step::JavaIsForced if !self.has_java => Ok(()),
             Step::JavaReads { lease_ms } => self.java_reads(lease_ms),
             Step::JavaRenews => self.java_renews(),
-            Step::JavaIsForced { keep } => {
-                let what = What::Release { keep };
+            Step::JavaIsForced => {
+                let what = What::Release;
                 self.send("by force", Command { side: Side::Read, owner: JAVA, grant: ANY_GRANT, what })?;
                 Ok(())
             }
@@ -173,7 +173,7 @@ impl<'a> Run<'a> {
         match self.deliver(hold.command(What::Acquire { lease_ms }), fate)? {
             Some(Value::Nil) => self.clients[client].holds.push(hold),
             Some(_) => {}
-            None => self.undo_later(hold.command(What::Release { keep: 0 })),
+            None => self.undo_later(hold.command(What::Release)),
         }
         Ok(())
     }
@@ -187,46 +187,50 @@ impl<'a> Run<'a> {
         fate: Fate,
     ) -> TestCaseResult {
         match otherwise {
-            Otherwise::Reenter if hold.count < MOST_HOLDS => self.reenter(client, hold, lease_ms, fate),
-            Otherwise::Reenter => self.release(client, hold, hold.count - 1, fate),
-            Otherwise::Release { keep } => self.release(client, hold, keep % hold.count, fate),
+            Otherwise::Reenter if hold.count < MOST_HOLDS => {
+                self.show(client, hold, hold.count + 1, lease_ms, fate)
+            }
+            Otherwise::Leave | Otherwise::Reenter if hold.count > 1 => {
+                let left = hold.until.saturating_sub(self.model.now).max(1);
+                self.show(client, hold, hold.count - 1, left, fate)
+            }
+            Otherwise::Release | Otherwise::Leave | Otherwise::Reenter => self.release(client, hold, fate),
             Otherwise::RenewLock if hold.side == Side::Read => self.renew(client, hold, 0, fate),
             Otherwise::Renew | Otherwise::RenewLock => self.renew(client, hold, lease_ms, fate),
-            Otherwise::Restate => {
-                self.undo_later(hold.command(What::Release { keep: hold.count }));
-                Ok(())
-            }
         }
     }
 
-    fn reenter(&mut self, client: usize, mut hold: Hold, lease_ms: u64, fate: Fate) -> TestCaseResult {
-        let want = hold.count + 1;
-        hold.most = hold.most.max(want);
+    /// Shows another count, after a re-entry or an inner release.
+    fn show(
+        &mut self,
+        client: usize,
+        mut hold: Hold,
+        count: u32,
+        lease_ms: u64,
+        fate: Fate,
+    ) -> TestCaseResult {
+        hold.most = hold.most.max(count);
+        let is_reentry = count > hold.count;
+        hold.count = hold.count.min(count);
         self.clients[client].update(hold);
-        match self.deliver(hold.command(What::Reenter { want, lease_ms }), fate)? {
-            Some(Value::Nil) => {
-                hold.count = want;
+        match self.deliver(hold.command(What::Show { count, lease_ms }), fate)? {
+            Some(Value::Nil) if is_reentry => {
+                hold.count = count;
                 hold.until = hold.until.max(self.model.now + lease_ms);
                 self.clients[client].update(hold);
             }
+            Some(Value::Nil) | None => {}
             Some(_) => self.lose(client, hold)?,
-            None => self.undo_later(hold.command(What::Release { keep: hold.count })),
         }
         Ok(())
     }
 
     /// From here on, the owner does not rely on the hold, whatever happens to the command.
-    fn release(&mut self, client: usize, mut hold: Hold, keep: u32, fate: Fate) -> TestCaseResult {
-        hold.count = keep;
-        self.clients[client].update(hold);
-        if keep == 0 {
-            self.clients[client].forget(hold);
-        }
-        let command = hold.command(What::Release { keep });
-        match self.deliver(command, fate)? {
-            None => self.undo_later(command),
-            Some(Value::Int(reply)) if keep > 0 && reply == lua::reply("LOST") => self.lose(client, hold)?,
-            Some(_) => {}
+    fn release(&mut self, client: usize, hold: Hold, fate: Fate) -> TestCaseResult {
+        self.clients[client].forget(hold);
+        let command = hold.command(What::Release);
+        if self.deliver(command, fate)?.is_none() {
+            self.undo_later(command);
         }
         Ok(())
     }
@@ -253,7 +257,7 @@ impl<'a> Run<'a> {
         self.clients[usize::from(command.owner.client)].undos.push(command);
     }
 
-    /// Brings the server down to the count that the client has, as after a command without an answer.
+    /// Releases what a command without an answer left, unless the client has it.
     fn undo(&mut self, client: usize, skip: usize) -> TestCaseResult {
         let Some(last) = self.clients[client].undos.len().checked_sub(1) else {
             return Ok(());
@@ -262,9 +266,10 @@ impl<'a> Run<'a> {
         if self.left_behind.iter().any(|hold| hold.is_of(command)) {
             return Ok(()); // its client has died
         }
-        let hold = self.clients[client].holds.iter().find(|hold| hold.is_of(command));
-        let keep = hold.map_or(0, |hold| hold.count);
-        let command = Command { what: What::Release { keep }, ..command };
+        if self.clients[client].holds.iter().any(|hold| hold.is_of(command)) {
+            return Ok(());
+        }
+        let command = Command { what: What::Release, ..command };
         self.sent.push((self.step, command));
         self.send("undo", command)?;
         Ok(())
@@ -292,7 +297,7 @@ impl<'a> Run<'a> {
         *self.events.last_mut().expect("the command") += &format!(" -> {:?}", seen.answer);
         self.compare_answer(&expected, &seen)?;
         self.compare(&seen)?;
-        if command.what == (What::Release { keep: 0 }) {
+        if command.what == What::Release {
             let is_left = match command.side {
                 Side::Read => {
                     seen.state.living(command.owner).is_some_and(|left| left.grant == command.grant)

@@ -62,23 +62,19 @@ pub enum Step {
     },
     JavaRenews,
     /// Somebody forces Java's hold.
-    JavaIsForced {
-        keep: u32,
-    },
+    JavaIsForced,
 }
 
 /// What a client does with a side that it holds.
 #[derive(Clone, Copy, Debug)]
 pub enum Otherwise {
-    Release {
-        keep: u32,
-    },
+    Release,
     Reenter,
+    /// Releases an inner hold.
+    Leave,
     Renew,
     /// Renews the lock, and leaves its own lease as it is.
     RenewLock,
-    /// Brings the server to its hold count, as after a re-entry without an answer.
-    Restate,
 }
 
 /// What happens to a command.
@@ -124,7 +120,7 @@ fn step(number: usize) -> impl Strategy<Value = Step> {
         3 => client().prop_map(|client| Step::ClientDies { client }),
         2 => lease_ms().prop_map(|lease_ms| Step::JavaReads { lease_ms }),
         2 => Just(Step::JavaRenews),
-        1 => (0..=1_u32).prop_map(|keep| Step::JavaIsForced { keep }),
+        1 => Just(Step::JavaIsForced),
     ]
 }
 
@@ -135,11 +131,11 @@ fn distance() -> impl Strategy<Value = usize> {
 
 fn otherwise() -> impl Strategy<Value = Otherwise> {
     prop_oneof![
-        3 => (0..MOST_HOLDS).prop_map(|keep| Otherwise::Release { keep }),
+        1 => Just(Otherwise::Release),
+        3 => Just(Otherwise::Leave),
         3 => Just(Otherwise::Reenter),
         2 => Just(Otherwise::Renew),
         1 => Just(Otherwise::RenewLock),
-        1 => Just(Otherwise::Restate),
     ]
 }
 

@@ -8,7 +8,7 @@ use redis::{Connection, PubSub, Value};
 
 use crate::read_write_model::command::{Command, Owner, Side};
 use crate::read_write_model::state::{Hash, Key, State};
-use crate::support::{Server, script_hash};
+use crate::support::{Server, lua, script_hash};
 
 /// Sets the leases, as if no time had passed. A key whose lease is 0 is removed. All keys get the same moment: the clock
 /// of Redis 7.0 goes on while a script runs, and a lock would end a millisecond after the hold that it ends with.
@@ -76,6 +76,7 @@ impl<'a> Wire<'a> {
             words.extend(["2".to_owned(), self.name.to_owned(), self.channel.clone()]);
         }
         words.extend(command.args());
+        words.extend(lua::in_time(script).map(str::to_owned));
         words
     }
 
@@ -89,6 +90,12 @@ impl<'a> Wire<'a> {
         let (keys, leases): (Vec<_>, Vec<_>) = leases.into_iter().unzip();
         pipe.cmd("EVAL").arg(SET_LEASES).arg(keys.len()).arg(keys).arg(leases).ignore();
         for words in commands {
+            if let [late @ .., last] = &words[..]
+                && lua::in_time("/acquire.lua") == Some(&**last)
+            {
+                // A late copy changes nothing, and says so.
+                pipe.cmd(&late[0]).arg(&late[1..]).arg(lua::TOO_LATE);
+            }
             pipe.cmd(&words[0]).arg(&words[1..]);
         }
         pipe.cmd("PUBLISH").arg(&self.channel).arg(MARK).ignore();
@@ -97,6 +104,8 @@ impl<'a> Wire<'a> {
             .query(&mut self.connection)
             .map_err(|error| TestCaseError::fail(format!("a command failed: {error}")))?;
         let found = replies.pop().expect("the answer of SEE");
+        replies.retain(|reply| *reply != Value::Int(lua::reply("LATE")));
+        assert_eq!(replies.len(), commands.len(), "{replies:?}");
         let messages = self.messages();
         let took_ms = u64::try_from(began.elapsed().as_millis()).expect("a short time") + 5;
         let found: Vec<(String, i64, Words)> = redis::from_redis_value(found).expect("the answer of SEE");

@@ -53,29 +53,40 @@ async fn a_split_vote_is_followed_by_a_random_pause() {
     const LONGEST: usize = 8;
     let three = Three::start().await;
     let (ours, theirs) = (three.clients(patient()).await, three.clients(patient()).await);
-    let foreign = [theirs[0].rlock("a").lock().await.unwrap(), theirs[1].rlock("a").lock().await.unwrap()];
+    let mut foreign: Vec<_> = theirs.iter().map(|locks| locks.rlock("a")).collect();
+    let mut guards = Vec::new();
+    for lock in &mut foreign {
+        guards.push(Some(lock.lock().await.unwrap()));
+    }
     let waiting = tokio::spawn({
         let ours = ours.clone();
         async move { red(&ours).lock().await.unwrap().unlock().await }
     });
-    eventually("the waiter subscribes", || three.heard(), |&count| count == 1).await;
-    let rounds = || three.others[1].calls("hset"); // each round acquires the third server and releases it
+    let servers = three.servers();
+    // The waiter listens to the first server, in the order of all clients, that refused it.
+    let listens =
+        |before| (0..3).find(|&server| before != Some(server) && !servers[server].channels().is_empty());
+    let mut awaited = eventually("the waiter subscribes", || listens(None), Option::is_some).await.unwrap();
     let mut pauses = Vec::new();
     for _ in 0..ROUNDS {
-        let (before, start) = (rounds(), Instant::now());
-        for server in three.servers() {
-            server.run::<()>(&["PUBLISH", "redisson_lock__channel:{a}", "0"]);
-        }
-        eventually("the waiter is woken and starts a round", rounds, |&now| now > before).await;
+        let acquired = || servers[awaited].calls("hset");
+        let before = acquired();
+        guards[awaited].take().unwrap().unlock().await.unwrap();
+        eventually("the waiter acquires one server, and begins a round", acquired, |&now| now > before).await;
+        let start = Instant::now();
+        guards[awaited] = Some(foreign[awaited].lock().await.unwrap());
+        let next = || listens(Some(awaited));
+        awaited = eventually("the waiter waits again", next, Option::is_some).await.unwrap();
         pauses.push(start.elapsed());
     }
     let long = &pauses[LONGEST..];
     assert!(long.iter().sum::<Duration>() > SECOND, "{pauses:?}");
     assert!(*long.iter().min().unwrap() < *long.iter().max().unwrap() / 2, "{pauses:?}");
-    for guard in foreign {
+    for guard in guards.into_iter().flatten() {
         guard.unlock().await.unwrap();
     }
     soon(waiting).await.unwrap().unwrap();
+    drop(foreign);
     three.end(both(ours, theirs)).await;
 }
 

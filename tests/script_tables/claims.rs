@@ -99,11 +99,12 @@ impl<'a> Locks<'a> {
         (1..=self.before.len()).map(|job| format!("{{jobs}}:{job}")).collect()
     }
 
-    fn claim(&mut self) -> String {
+    fn claim(&mut self, valid_until: &str) -> String {
         let keys = self.keys();
         let mut eval = cmd("EVAL");
         eval.arg(lua::source("claims/acquire.lua")).arg(keys.len() + 1).arg(COUNTER).arg(keys);
-        let reply: Value = eval.arg(owner("A")).arg(ms("30s")).query(&mut self.connection).unwrap();
+        let reply: Value =
+            eval.arg(owner("A")).arg(ms("30s")).arg(valid_until).query(&mut self.connection).unwrap();
         self.show(&reply)
     }
 
@@ -153,8 +154,10 @@ fn claims_follow_their_table() {
         // The script looks at one field of a hash, whichever it finds.
         for _ in 0..8 {
             locks.build(before, counter);
-            assert_eq!((&locks.claim(), &locks.read()[..]), (reply, after), "{before} | {counter}");
-            let (again, [keys, _]) = (locks.claim(), locks.read());
+            let (in_time, seen) = (lua::in_time("claims/acquire.lua").unwrap(), locks.read());
+            assert_eq!((&*locks.claim(lua::TOO_LATE), locks.read()), ("LATE", seen), "{before} | {counter}");
+            assert_eq!((&locks.claim(in_time), &locks.read()[..]), (reply, after), "{before} | {counter}");
+            let (again, [keys, _]) = (locks.claim(in_time), locks.read());
             let place = |reply: &str| reply.split(' ').next().map(str::to_owned);
             assert_eq!((place(&again), &keys), (place(reply), &after[0]), "a copy: {before} | {counter}");
         }

@@ -69,39 +69,34 @@ const TABLE: &str = "
     free; queue D; missing A          | acquire A 30s | granted       | A=1 30s; queue D                   | -      | granted
     B=1 20s; queue J; missing C.noscore | acquire C 30s | 20s         | B=1 20s; queue C-30s J             | -      | 20s
 
-    Release to a count. What is left keeps its lease.
-    A=2 20s; queue C                  | release A 1   | LOWERED       | A=1 20s; queue C                   | -      | LOWERED
-    A=1 20s                           | release A 2   | LOWERED       | A=1 20s                            | -      | LOWERED
-
     Release. It wakes the first living waiter. Fair locks do not count who hears the message.
-    A=1 20s                           | release A 0   | 0             | free                               | -      | LOST
-    A=2 20s; queue C D                | release A 0   | 0             | free; queue C D                    | 0 to C | LOST
-    A=1 20s; queue J C/1              | release A 0   | 0             | free; queue J C/1                  | 0 to J | LOST
-    A=1 20s; queue C.dead D           | release A 0   | 0             | free; queue D                      | 0 to D | LOST
-    A=1 20s; queue C.dead J           | release A 0   | 0             | free; queue J                      | 0 to J | LOST
-    A=1 20s; queue J.dead C/1         | release A 0   | 0             | free; queue C/1                    | 0 to C | LOST
-    A=1 20s; queue J.noscore          | release A 0   | 0             | free; queue J                      | 0 to J | LOST
-    A=1 20s; queue C.dead             | release A 0   | 0             | free                               | -      | LOST
-    A=1 20s; queue D; missing C       | release A 0   | 0             | free; queue C-30s D                | 0 to C | LOST
-    A=1 items=3 20s; queue C          | release A 0   | BESIDE_DATA   | items=3 endless; queue C           | 0 to C | LOST
-    free                              | release A 0   | LOST          | free                               | -      | LOST
-    B=1 20s                           | release A 0   | LOST          | B=1 20s                            | -      | LOST
-    B=1 20s; queue C                  | release A 0   | LOST          | B=1 20s; queue C                   | -      | LOST
-    items=3 20s                       | release A 0   | LOST          | items=3 20s                        | -      | LOST
+    A=1 20s                           | release A     | 0             | free                               | -      | LOST
+    A=2 20s; queue C D                | release A     | 0             | free; queue C D                    | 0 to C | LOST
+    A=1 20s; queue J C/1              | release A     | 0             | free; queue J C/1                  | 0 to J | LOST
+    A=1 20s; queue C.dead D           | release A     | 0             | free; queue D                      | 0 to D | LOST
+    A=1 20s; queue C.dead J           | release A     | 0             | free; queue J                      | 0 to J | LOST
+    A=1 20s; queue J.dead C/1         | release A     | 0             | free; queue C/1                    | 0 to C | LOST
+    A=1 20s; queue J.noscore          | release A     | 0             | free; queue J                      | 0 to J | LOST
+    A=1 20s; queue C.dead             | release A     | 0             | free                               | -      | LOST
+    A=1 20s; queue D; missing C       | release A     | 0             | free; queue C-30s D                | 0 to C | LOST
+    A=1 items=3 20s; queue C          | release A     | BESIDE_DATA   | items=3 endless; queue C           | 0 to C | LOST
+    free                              | release A     | LOST          | free                               | -      | LOST
+    B=1 20s                           | release A     | LOST          | B=1 20s                            | -      | LOST
+    B=1 20s; queue C                  | release A     | LOST          | B=1 20s; queue C                   | -      | LOST
+    items=3 20s                       | release A     | LOST          | items=3 20s                        | -      | LOST
 
-    A waiter leaves the queue, also with an attempt to keep what it does not hold. If the lock is free, the next one is woken.
-    B=1 20s; queue A                  | release A 0   | 0             | B=1 20s                            | -      | LOST
-    B=1 20s; queue A                  | release A 1   | 0             | B=1 20s                            | -      | LOST
-    B=1 20s; queue A C                | release A 0   | 0             | B=1 20s; queue C                   | -      | LOST
-    B=1 20s; queue C A D              | release A 0   | 0             | B=1 20s; queue C D                 | -      | LOST
-    B=1 20s; queue C D A              | release A 0   | 0             | B=1 20s; queue C D                 | -      | LOST
-    B=1 20s; queue J A/1 K            | release A 0   | 0             | B=1 20s; queue J K                 | -      | LOST
-    free; queue A                     | release A 0   | 0             | free                               | -      | LOST
-    free; queue A C                   | release A 0   | 0             | free; queue C                      | 0 to C | LOST
-    free; queue C A                   | release A 0   | 0             | free; queue C                      | 0 to C | LOST
-    B=1 20s; queue C; missing A       | release A 0   | 0             | B=1 20s; queue C                   | -      | LOST
-    B=1 20s; queue C A.norecord       | release A 0   | 0             | B=1 20s; queue C                   | -      | LOST
-    B=1 20s; queue C A.noticket       | release A 0   | 0             | B=1 20s; queue C                   | -      | LOST
+    A waiter leaves the queue. If the lock is free, the next one is woken.
+    B=1 20s; queue A                  | release A     | 0             | B=1 20s                            | -      | LOST
+    B=1 20s; queue A C                | release A     | 0             | B=1 20s; queue C                   | -      | LOST
+    B=1 20s; queue C A D              | release A     | 0             | B=1 20s; queue C D                 | -      | LOST
+    B=1 20s; queue C D A              | release A     | 0             | B=1 20s; queue C D                 | -      | LOST
+    B=1 20s; queue J A/1 K            | release A     | 0             | B=1 20s; queue J K                 | -      | LOST
+    free; queue A                     | release A     | 0             | free                               | -      | LOST
+    free; queue A C                   | release A     | 0             | free; queue C                      | 0 to C | LOST
+    free; queue C A                   | release A     | 0             | free; queue C                      | 0 to C | LOST
+    B=1 20s; queue C; missing A       | release A     | 0             | B=1 20s; queue C                   | -      | LOST
+    B=1 20s; queue C A.norecord       | release A     | 0             | B=1 20s; queue C                   | -      | LOST
+    B=1 20s; queue C A.noticket       | release A     | 0             | B=1 20s; queue C                   | -      | LOST
 
     Heartbeat. A waiter that has a place counts as alive. If the lock is free, the first waiter is woken, and told so.
     B=1 20s; queue A C                | heartbeat A   | PLACE_KEPT    | B=1 20s; queue A C                 | -      | PLACE_KEPT
@@ -156,7 +151,7 @@ fn call(words: &[&str]) -> Call {
             ("fair/acquire.lua", vec![state::owner(who), ms(lease), ALLOWANCE_MS.to_owned()])
         }
         ["try", who, lease] => ("fair/acquire.lua", vec![state::owner(who), ms(lease), "0".to_owned()]),
-        ["release", who, keep] => ("fair/release.lua", vec![state::owner(who), (*keep).to_owned()]),
+        ["release", who] => ("fair/release.lua", vec![state::owner(who)]),
         ["heartbeat", waiters @ ..] => {
             let ids: Vec<String> = waiters.iter().map(|letter| state::owner(letter)).collect();
             let args = [ALLOWANCE_MS, JAVA_WAIT_MS, &ids.join(" ")].map(str::to_owned).to_vec();

@@ -42,9 +42,9 @@ const TABLE: &str = "
     B=1 C=1 20s; counter 7                | acquire A 30s | NOT_A_LOCK       | B=1 C=1 20s; counter 7               | - | NOT_A_LOCK
 
     A hold goes on and ends as that of an RLock. The counter stays.
-    A=1 20s; counter 7                    | reenter A 2 30s | granted        | A=2 30s; counter 7                   | - | granted
-    A=1 20s; counter 7                    | release A 0   | 1                | free; counter 7                      | 0 | LOST
-    B=1 20s; counter 7                    | release A 0   | LOST             | B=1 20s; counter 7                   | - | LOST
+    A=1 20s; counter 7                    | show A 2 30s | granted        | A=2 30s; counter 7                   | - | granted
+    A=1 20s; counter 7                    | release A     | 1                | free; counter 7                      | 0 | LOST
+    B=1 20s; counter 7                    | release A     | LOST             | B=1 20s; counter 7                   | - | LOST
 ";
 
 fn call(words: &[&str]) -> Call {

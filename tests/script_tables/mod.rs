@@ -77,6 +77,15 @@ impl Table<'_> {
     fn run(&mut self, before: &str, command: &str) -> [String; 4] {
         state::build(&mut self.connection, before);
         let words: Vec<&str> = command.split_whitespace().collect();
+        let state_before = state::read(&mut self.connection);
+        if lua::in_time((self.call)(&words).0).is_some() {
+            assert_eq!(self.call_until(&words, Some(lua::TOO_LATE)), ("LATE".to_owned(), "-".to_owned()));
+            assert_eq!(
+                state::read(&mut self.connection),
+                state_before,
+                "a late copy changes the state: {before} | {command}"
+            );
+        }
         let (reply, published) = self.call(&words);
         let after = state::read(&mut self.connection);
         let (again, published_again) = self.call(&words);
@@ -90,9 +99,13 @@ impl Table<'_> {
 
     /// Returns the reply of a script, and what it published.
     fn call(&mut self, words: &[&str]) -> (String, String) {
+        self.call_until(words, lua::in_time((self.call)(words).0))
+    }
+
+    fn call_until(&mut self, words: &[&str], valid_until: Option<&str>) -> (String, String) {
         let (file, keys, args) = (self.call)(words);
         let mut eval = cmd("EVAL");
-        eval.arg(lua::source(file)).arg(keys.len()).arg(keys).arg(args);
+        eval.arg(lua::source(file)).arg(keys.len()).arg(keys).arg(args).arg(valid_until);
         let reply: Value =
             eval.query(&mut self.connection).unwrap_or_else(|error| panic!("{words:?}: {error}"));
         cmd("PUBLISH").arg("mark").arg(MARK).exec(&mut self.connection).unwrap();
@@ -140,12 +153,10 @@ fn ms(text: &str) -> String {
 fn common(words: &[&str]) -> Call {
     let lock = vec![state::LOCK.to_owned()];
     match words {
-        ["reenter", who, want, lease] => {
-            ("rlock/reenter.lua", lock, vec![owner(who), (*want).to_owned(), ms(lease)])
+        ["show", who, count, lease] => {
+            ("rlock/show.lua", lock, vec![owner(who), (*count).to_owned(), ms(lease)])
         }
-        ["release", who, keep] => {
-            ("rlock/release.lua", lock, vec![owner(who), (*keep).to_owned(), CHANNEL.to_owned()])
-        }
+        ["release", who] => ("rlock/release.lua", lock, vec![owner(who), CHANNEL.to_owned()]),
         ["renew", lease, who] => ("rlock/renew.lua", lock, vec![ms(lease), owner(who)]),
         ["state"] => ("rlock/state.lua", lock, Vec::new()),
         _ => panic!("what is {words:?}?"),

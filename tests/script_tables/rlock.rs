@@ -1,4 +1,4 @@
-//! The table of an RLock: `rlock/acquire`, `reenter`, `release`, `renew` and `state`.
+//! The table of an RLock: `rlock/acquire`, `show`, `release`, `renew` and `state`.
 
 use super::{Call, common, ms, state};
 
@@ -24,43 +24,34 @@ const TABLE: &str = "
     B=1 items=3 20s         | acquire A 30s   | NOT_A_LOCK   | B=1 items=3 20s         | - | NOT_A_LOCK
     B=1 C=1 20s             | acquire A 30s   | NOT_A_LOCK   | B=1 C=1 20s             | - | NOT_A_LOCK
 
-    Re-enter. The count is a target, and only a hold that exists is raised.
-    A=1 20s                 | reenter A 2 30s | granted      | A=2 30s                 | - | granted
-    A=1 60s                 | reenter A 2 30s | granted      | A=2 60s                 | - | granted
-    A=2 20s                 | reenter A 2 30s | granted      | A=2 30s                 | - | granted
-    A=3 20s                 | reenter A 2 30s | granted      | A=3 30s                 | - | granted
-    A=9 20s                 | reenter A 10 30s | granted     | A=10 30s                | - | granted
-    A=1 endless             | reenter A 2 30s | granted      | A=2 30s                 | - | granted
-    A=1 items=3 20s         | reenter A 2 30s | granted      | A=2 items=3 30s         | - | granted
-    free                    | reenter A 2 30s | LOST         | free                    | - | LOST
-    B=1 20s                 | reenter A 2 30s | LOST         | B=1 20s                 | - | LOST
-    B=1 mode=read 20s       | reenter A 2 30s | LOST         | B=1 mode=read 20s       | - | LOST
-    items=3 endless         | reenter A 2 30s | LOST         | items=3 endless         | - | LOST
-
-    Release to a count. What is left keeps its lease.
-    A=2 20s                 | release A 1     | LOWERED      | A=1 20s                 | - | LOWERED
-    A=3 20s                 | release A 1     | LOWERED      | A=1 20s                 | - | LOWERED
-    A=1 20s                 | release A 1     | LOWERED      | A=1 20s                 | - | LOWERED
-    A=1 20s                 | release A 2     | LOWERED      | A=1 20s                 | - | LOWERED
-    A=10 20s                | release A 9     | LOWERED      | A=9 20s                 | - | LOWERED
-    free                    | release A 1     | LOST         | free                    | - | LOST
-    B=2 20s                 | release A 1     | LOST         | B=2 20s                 | - | LOST
+    Show a count. Only a hold that exists shows it, and its lease is never made shorter.
+    A=1 20s                 | show A 2 30s | granted      | A=2 30s                 | - | granted
+    A=1 60s                 | show A 2 30s | granted      | A=2 60s                 | - | granted
+    A=2 20s                 | show A 2 30s | granted      | A=2 30s                 | - | granted
+    A=3 20s                 | show A 2 30s | granted      | A=2 30s                 | - | granted
+    A=9 20s                 | show A 10 30s | granted     | A=10 30s                | - | granted
+    A=1 endless             | show A 2 30s | granted      | A=2 30s                 | - | granted
+    A=1 items=3 20s         | show A 2 30s | granted      | A=2 items=3 30s         | - | granted
+    free                    | show A 2 30s | LOST         | free                    | - | LOST
+    B=1 20s                 | show A 2 30s | LOST         | B=1 20s                 | - | LOST
+    B=1 mode=read 20s       | show A 2 30s | LOST         | B=1 mode=read 20s       | - | LOST
+    items=3 endless         | show A 2 30s | LOST         | items=3 endless         | - | LOST
 
     Release. The test is one listener.
-    A=1 20s                 | release A 0     | 1            | free                    | 0 | LOST
-    A=2 20s                 | release A 0     | 1            | free                    | 0 | LOST
-    A=1 endless             | release A 0     | 1            | free                    | 0 | LOST
-    free                    | release A 0     | LOST         | free                    | - | LOST
-    B=1 20s                 | release A 0     | LOST         | B=1 20s                 | - | LOST
-    J=1 20s                 | release A 0     | LOST         | J=1 20s                 | - | LOST
-    B=1 mode=read 20s       | release A 0     | LOST         | B=1 mode=read 20s       | - | LOST
-    items=3 20s             | release A 0     | LOST         | items=3 20s             | - | LOST
+    A=1 20s                 | release A       | 1            | free                    | 0 | LOST
+    A=2 20s                 | release A       | 1            | free                    | 0 | LOST
+    A=1 endless             | release A       | 1            | free                    | 0 | LOST
+    free                    | release A       | LOST         | free                    | - | LOST
+    B=1 20s                 | release A       | LOST         | B=1 20s                 | - | LOST
+    J=1 20s                 | release A       | LOST         | J=1 20s                 | - | LOST
+    B=1 mode=read 20s       | release A       | LOST         | B=1 mode=read 20s       | - | LOST
+    items=3 20s             | release A       | LOST         | items=3 20s             | - | LOST
 
     Release, and the key has more. Data stays without the expiry, which was the lease; another lock keeps its expiry.
-    A=1 items=3 20s         | release A 0     | BESIDE_DATA  | items=3 endless         | 0 | LOST
-    A=1 mode=dark 20s       | release A 0     | BESIDE_DATA  | mode=dark endless       | 0 | LOST
-    A=1 B=1 20s             | release A 0     | 1            | B=1 20s                 | 0 | LOST
-    A=1 B=1 mode=read 20s   | release A 0     | 1            | B=1 mode=read 20s       | 0 | LOST
+    A=1 items=3 20s         | release A       | BESIDE_DATA  | items=3 endless         | 0 | LOST
+    A=1 mode=dark 20s       | release A       | BESIDE_DATA  | mode=dark endless       | 0 | LOST
+    A=1 B=1 20s             | release A       | 1            | B=1 20s                 | 0 | LOST
+    A=1 B=1 mode=read 20s   | release A       | 1            | B=1 mode=read 20s       | 0 | LOST
 
     Renew. The count does not change, and a lease of 0 changes nothing.
     A=1 20s                 | renew 30s A     | RENEWED      | A=1 30s                 | - | RENEWED

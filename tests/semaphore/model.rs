@@ -175,9 +175,15 @@ impl World {
             LEASE_MS.to_string(),
             SLACK_MS.to_string(),
             "c".to_owned(),
+            lua::in_time("semaphore/acquire.lua").unwrap().to_owned(),
         ];
         let (before, began) = (self.see().1, self.now());
-        let reply = self.run(&with_hex(&lua::source("semaphore/acquire.lua"), 1, true), &args);
+        let script = with_hex(&lua::source("semaphore/acquire.lua"), 1, true);
+        let late = [&args[..5], &[lua::TOO_LATE.to_owned()]].concat();
+        let seen = self.see();
+        assert_eq!(self.run(&script, &late), Value::Int(lua::reply("LATE")));
+        assert_eq!(self.see(), seen, "a late copy changes nothing");
+        let reply = self.run(&script, &args);
         let (number, after) = self.see();
         let wanted = ids.len() as i64;
         let there = ids.iter().filter(|id| after.contains_key(*id)).count() as i64;
@@ -443,7 +449,9 @@ fn the_number_of_available_permits_is_published_if_there_are_any() {
         server.run::<()>(&["SET", "published", "nothing"]);
         let text =
             lua::source(file).replace("redis.pcall('publish', channel, ", "redis.call('set', 'published', ");
-        server.run::<Value>(&[&["EVAL", &text, "2", "a", "{a}:timeout"], args].concat());
+        server.run::<Value>(
+            &[&["EVAL", &text, "2", "a", "{a}:timeout"], args, lua::in_time(file).as_slice()].concat(),
+        );
         server.run::<String>(&["GET", "published"])
     };
     let state = |number: &str, ends: &str| {

@@ -1,6 +1,6 @@
 //! A server or a connection that is gone for a while, or that lost its scripts or data.
 
-use lockkeeper::{BaseLock, LockConfig, LockGuard};
+use lockkeeper::{LockConfig, LockGuard};
 use tokio::runtime::Runtime;
 use tokio::time::{Instant, sleep};
 

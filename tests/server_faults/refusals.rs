@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper::{BaseLock, Error, LockClient};
+use lockkeeper::{Error, LockClient};
 
 use crate::server_faults::{answers, impatient};
 use crate::support::fixture::Fixture;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
-use lockkeeper::{BaseLock, Error, LockClient, LockConfig, Source};
+use lockkeeper::{BaseLock, Error, Lock, LockClient, LockConfig, Source};
 use lockkeeper_memory::MemoryServer;
 use shuttle::future::block_on;
 use shuttle::rand::{Rng, thread_rng};
@@ -318,7 +318,7 @@ fn whatever(scene: &Scene) {
     join(threads);
 }
 
-async fn section(lock: &mut impl BaseLock, enter: impl Fn() -> Entered) {
+async fn section(lock: &mut Lock<'_, impl BaseLock>, enter: impl Fn() -> Entered) {
     let guard = match thread_rng().gen_range(0..3) {
         0 => lock.try_lock().await.unwrap(),
         1 => timeout(up_to(3), lock.lock()).await.ok().map(Result::unwrap),

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
 use fastrand::Rng;
-use lockkeeper::{BaseLock, LockClient, LockConfig, LockGuard, Owner, Process, Source, WaitChain};
+use lockkeeper::{LockClient, LockConfig, LockGuard, Owner, Process, Source, WaitChain};
 use lockkeeper_memory::{MemoryServer, Network};
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
@@ -442,13 +442,11 @@ fn up_to(rng: &mut Rng, ms: u64) -> Duration {
 /// `None`: another owner held it until the time was up, or nobody answered.
 async fn acquire(me: &mut Owner, name: &str, reads: bool, limit: Duration) -> Option<LockGuard> {
     match name {
-        _ if reads => BaseLock::try_lock_for(&mut me.read_write_lock(name).into_read(), limit).await,
-        _ if READ_WRITE.contains(&name) => {
-            BaseLock::try_lock_for(&mut me.read_write_lock(name).into_write(), limit).await
-        }
-        "b" => BaseLock::try_lock_for(&mut me.fair_lock(name), limit).await,
+        _ if reads => me.read_write_lock(name).into_read().try_lock_for(limit).await,
+        _ if READ_WRITE.contains(&name) => me.read_write_lock(name).into_write().try_lock_for(limit).await,
+        "b" => me.fair_lock(name).try_lock_for(limit).await,
         "d" => me.fenced_lock(name).try_lock_for(limit).await.map(|guard| guard.map(LockGuard::into_plain)),
-        _ => BaseLock::try_lock_for(&mut me.rlock(name), limit).await,
+        _ => me.rlock(name).try_lock_for(limit).await,
     }
     .ok()
     .flatten()

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lockkeeper::{
-    BaseLock, FairLock, FencedLock, LockClient, LockGuard, LockOptions, LockOptionsBuilder, MultiLock, Owner,
-    RLock, ReadWriteLock, RedLock, Result, Semaphore,
+    BaseLock, FairLock, FencedLock, Lock, LockClient, LockGuard, LockOptions, LockOptionsBuilder, MultiLock,
+    Owner, RLock, ReadWriteLock, RedLock, Result, Semaphore,
 };
 
 use crate::plan::{Kind, Plan};
@@ -188,7 +188,7 @@ impl Handle {
     }
 }
 
-async fn plain<L: BaseLock>(lock: &mut L, how: How) -> Result<Option<(LockGuard, Option<u64>)>> {
+async fn plain<K: BaseLock>(lock: &mut Lock<'_, K>, how: How) -> Result<Option<(LockGuard, Option<u64>)>> {
     let guard = match how {
         How::Lock => Some(lock.lock().await?),
         How::Try => lock.try_lock().await?,

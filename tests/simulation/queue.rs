@@ -90,7 +90,7 @@ impl Queues {
                 }
                 _ => {}
             },
-            "release.lua" if script.arg(1) == "0" => queue.retain(|waiter| waiter.owner != owner),
+            "release.lua" => queue.retain(|waiter| waiter.owner != owner),
             "heartbeat.lua" if reply.starts_with(b"*") => {
                 let allowance: u64 = script.arg(0).parse().unwrap_or(0);
                 let (replies, lost) = (String::from_utf8_lossy(reply), named("LOST"));

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lockkeeper::{BaseLock, Error, LockClient, LockConfig, LockGuard, PermitId, Result, Source};
+use lockkeeper::{BaseLock, Error, Lock, LockClient, LockConfig, LockGuard, PermitId, Result, Source};
 use lockkeeper_memory::MemoryServer;
 use tokio::runtime::Builder;
 use tokio::task::{JoinSet, spawn_blocking, yield_now};
@@ -81,7 +81,7 @@ async fn work() {
     }
 }
 
-async fn acquire<L: BaseLock>(lock: &mut L) -> Result<Option<LockGuard<L::Extra>>> {
+async fn acquire<K: BaseLock>(lock: &mut Lock<'_, K>) -> Result<Option<LockGuard<K::Extra>>> {
     match fastrand::u8(..5) {
         0 => lock.try_lock().await,
         1 => lock.try_lock_for(up_to(5_000)).await,
@@ -91,7 +91,12 @@ async fn acquire<L: BaseLock>(lock: &mut L) -> Result<Option<LockGuard<L::Extra>
 }
 
 /// One section, and perhaps a second one that begins while the first is released.
-async fn section<L: BaseLock>(lock: &mut L, book: &Book, name: &'static str, kind: As) -> Result<()> {
+async fn section<K: BaseLock>(
+    lock: &mut Lock<'_, K>,
+    book: &Book,
+    name: &'static str,
+    kind: As,
+) -> Result<()> {
     let Some(guard) = acquire(lock).await? else { return Ok(()) };
     let section = Section::enter(book, name, kind);
     work().await;

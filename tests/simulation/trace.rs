@@ -18,14 +18,14 @@ const FILES: [&str; 24] = [
     "inspect.lua",
     "read/acquire.lua",
     "read/confirm.lua",
-    "read/reenter.lua",
     "read/release.lua",
     "read/renew.lua",
+    "read/show.lua",
     "read/state.lua",
     "rlock/acquire.lua",
-    "rlock/reenter.lua",
     "rlock/release.lua",
     "rlock/renew.lua",
+    "rlock/show.lua",
     "semaphore/acquire.lua",
     "semaphore/release.lua",
     "semaphore/renew.lua",
@@ -76,12 +76,6 @@ impl<'a> Script<'a> {
         }
         let hexadecimal = |id: &[u8]| id.iter().map(|byte| format!("{byte:02x}")).collect();
         self.args.first().map(|ids| ids.chunks(16).map(hexadecimal).collect()).unwrap_or_default()
-    }
-
-    /// Whether a release is to leave nothing.
-    pub fn keeps_nothing(&self) -> bool {
-        let keep = if self.file.starts_with("read/") { 2 } else { 1 };
-        self.file.starts_with("semaphore/") || self.arg(keep) == "0"
     }
 
     /// Whether it can change a lock or a semaphore.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lockkeeper::{BaseLock, Error, FencingToken, LockClient, LockGuard};
+use lockkeeper::{Error, FencingToken, LockClient, LockGuard};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 

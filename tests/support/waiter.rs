@@ -1,12 +1,12 @@
 //! Tasks that wait for a lock.
 
-use lockkeeper::{BaseLock, LockGuard};
+use lockkeeper::{BaseLock, Lock, LockGuard};
 use tokio::task::JoinHandle;
 
 use super::{SECOND, timed};
 
 /// Starts a task that acquires a lock.
-pub fn waiter<L: BaseLock + 'static>(mut lock: L) -> JoinHandle<LockGuard<L::Extra>> {
+pub fn waiter<K: BaseLock>(mut lock: Lock<'static, K>) -> JoinHandle<LockGuard<K::Extra>> {
     tokio::spawn(async move { lock.lock().await.unwrap() })
 }
 

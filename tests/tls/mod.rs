@@ -9,7 +9,7 @@ mod single;
 
 use crate::support::fixture::Fixture;
 use crate::support::{SECOND, eventually, patient, soon};
-use lockkeeper::{BaseLock, Error, LockClient, Source};
+use lockkeeper::{Error, LockClient, Source};
 use lockkeeper_testkit::Certificates;
 
 /// Makes certificates, and tells rustls which crypto provider to use.

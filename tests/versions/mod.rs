@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::LazyLock;
 
-use lockkeeper::{BaseLock, LockClient};
+use lockkeeper::LockClient;
 use lockkeeper_testkit::Commands;
 use redis::{Connection, PubSub, Value};
 

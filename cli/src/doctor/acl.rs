@@ -4,10 +4,10 @@ use crate::args::Use;
 
 /// What each lock needs, on a single server and in a cluster. `%` stands for the beginning of the names.
 const ALL: &str = "~%* ~lockkeeper_client:%* &redisson_lock__channel:{%* &redisson_lock__channel:%* +evalsha +eval +hello +ping +select +info +del \
-                   +exists +get +hdel +hexists +hget +hrandfield +hscan +hset +persist +pexpire +pttl +publish +set +subscribe +unsubscribe \
+                   +exists +get +hdel +hexists +hget +hrandfield +hscan +hset +persist +pexpire +pttl +publish +set +subscribe +time +unsubscribe \
                    +client|list +client|setname +client|tracking +cluster|nodes +cluster|slots +asking +spublish +ssubscribe +sunsubscribe";
 
-const FENCED: &str = "~redisson_lock_token:{%* ~redisson_lock_token:%* +time +incr";
+const FENCED: &str = "~redisson_lock_token:{%* ~redisson_lock_token:%* +incr";
 
 const READ_WRITE: &str = "~{%* ~redisson_rwlock:{%* ~redisson_rwlock:%* &redisson_rwlock:{%* &redisson_rwlock:%* +hgetall +hkeys +hlen";
 
@@ -18,14 +18,14 @@ const fn of(kind: Use) -> [&'static str; 2] {
         Use::Fair => [
             "~redisson_lock__channel:{%* ~redisson_lock__channel:%* ~redisson_lock_queue:{%* ~redisson_lock_queue:%* ~redisson_lock_timeout:{%* \
              ~redisson_lock_timeout:%* ~lockkeeper_fair:{%* ~lockkeeper_fair:%* ~lockkeeper_fair_tickets:{%* ~lockkeeper_fair_tickets:%*",
-            "+time +hlen +hmget +lindex +llen +lpop +lpush +lrange +lrem +rpush +zadd +zcard +zrange +zrank +zrem +zscore",
+            "+hlen +hmget +lindex +llen +lpop +lpush +lrange +lrem +rpush +zadd +zcard +zrange +zrank +zrem +zscore",
         ],
         Use::Read | Use::Write => [READ_WRITE, ""],
         Use::Fenced => [FENCED, ""],
         Use::Semaphore => {
-            ["~{%* &redisson_sc:{%* &redisson_sc:%*", "+incrby +time +zadd +zcard +zrange +zrem +zscore"]
+            ["~{%* &redisson_sc:{%* &redisson_sc:%*", "+incrby +zadd +zcard +zrange +zrem +zscore"]
         }
-        Use::Claim => ["~{%* ~lockkeeper_claims:{%* ~lockkeeper_claims:%*", "+time +incr"],
+        Use::Claim => ["~{%* ~lockkeeper_claims:{%* ~lockkeeper_claims:%*", "+incr"],
         Use::Leader => [
             FENCED,
             "~lockkeeper_announcement:{%* ~lockkeeper_announcement:%* &lockkeeper_announcement:{%* &lockkeeper_announcement:%*",

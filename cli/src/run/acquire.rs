@@ -3,7 +3,7 @@
 use std::env;
 use std::time::Duration;
 
-use lockkeeper::{BaseLock, Error, FencingToken, LockClient, LockGuard, LockOptions};
+use lockkeeper::{BaseLock, Error, FencingToken, Lock, LockClient, LockGuard, LockOptions};
 use tokio::time::timeout;
 
 use super::command::OWNERS;
@@ -70,11 +70,11 @@ pub(super) async fn waits_for_itself(locks: &LockClient, run: &Run) -> Result<bo
     Ok(info.holders.iter().any(|holder| is_around(&holder.owner) && excludes(&holder.owner)))
 }
 
-async fn wait<L: BaseLock>(
-    lock: L,
+async fn wait<K: BaseLock>(
+    lock: Lock<'_, K>,
     run: &Run,
     options: &LockOptions,
-) -> lockkeeper::Result<Option<LockGuard<L::Extra>>> {
+) -> lockkeeper::Result<Option<LockGuard<K::Extra>>> {
     let mut lock = lock.with(options);
     Ok(match (run.only_try, run.wait) {
         (true, _) => lock.try_lock().await?,

@@ -225,8 +225,8 @@ mod tests {
     #[test]
     fn at_80_columns_each_lock_is_one_line_as_in_the_docs() {
         let drawing = drawn(&mut state(), 80, 7).join("\n");
-        let page = include_str!("../../../docs/command.md");
-        assert!(page.contains(&drawing), "docs/command.md lacks this drawing:\n{drawing}");
+        let page = include_str!("../../README.md");
+        assert!(page.contains(&drawing), "cli/README.md lacks this drawing:\n{drawing}");
         assert!(drawing.lines().all(|line| line.chars().count() <= 80), "{drawing}");
     }
 

@@ -10,7 +10,7 @@ const ADVICE: [(Rule, &str); 6] = [
     (
         Rule::TwoHolders,
         "did the server lose data: a failover (`min-replicas-to-write`, `sync_replicas`), a restart (`appendfsync`), an eviction \
-         (`maxmemory-policy`), a deleted key, or a clock that jumped? docs/runbook.md has a list",
+         (`maxmemory-policy`), a deleted key, or a clock that jumped? docs/operate.md has a list",
     ),
     (
         Rule::ToldLate,
@@ -89,7 +89,7 @@ fn write_all(text: &mut String, verdict: &Verdict) -> std::fmt::Result {
     if violations == 0 {
         writeln!(
             text,
-            "no violation {of}. This is evidence, not a proof. What no test can show: docs/verify.md"
+            "no violation {of}. This is evidence, not a proof. What no test can show: cli/README.md"
         )
     } else {
         writeln!(text, "{} violations {of}", grouped(violations))

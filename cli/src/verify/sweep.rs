@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use lockkeeper::{BaseLock, LockClient};
+use lockkeeper::{BaseLock, Lock, LockClient};
 use redis::aio::MultiplexedConnection;
 use tokio::time::sleep;
 
@@ -95,7 +95,7 @@ async fn masters(settings: &Settings, locks: &LockClient) -> Result<Vec<Multiple
 
 /// Acquires and releases a lock once. A failure shows in what is left.
 async fn pass_through(locks: &LockClient, kind: Examined, name: String, limit: Duration) {
-    async fn once<L: BaseLock>(mut lock: L, limit: Duration) {
+    async fn once<K: BaseLock>(mut lock: Lock<'_, K>, limit: Duration) {
         if let Ok(Some(guard)) = lock.try_lock_for(limit).await {
             let _ = guard.unlock().await;
         }

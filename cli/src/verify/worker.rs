@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lockkeeper::{BaseLock, LockClient, LockGuard, LockOptions};
+use lockkeeper::{BaseLock, Lock, LockClient, LockGuard, LockOptions};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
@@ -176,7 +176,7 @@ impl Worker {
         }
     }
 
-    async fn hold<L: BaseLock>(&self, call: u32, plan: &Plan, lock: L) {
+    async fn hold<K: BaseLock>(&self, call: u32, plan: &Plan, lock: Lock<'_, K>) {
         let mut lock = lock.with(&plan.options);
         if let Some(guard) = self.acquired(call, plan, lock.try_lock_for(plan.wait)).await {
             self.section(call, plan, guard, None).await;

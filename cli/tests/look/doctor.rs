@@ -155,6 +155,11 @@ fn missing_rights_are_named_for_each_type() {
     let url = with_user(&server, &["+hello", "+ping", "+select"]);
     let found = doctor(&url, &[]);
     assert_eq!((found.bad(), found.code), (vec!["connection"], Some(2)));
+    let url = with_user(&server, &["~*", "&*", "+@all", "-time"]);
+    let found = doctor(&url, &[]);
+    assert_eq!((found.bad(), found.code), (vec!["connection"], Some(2)));
+    let text = found.of("connection")[0]["text"].to_string();
+    assert!(text.contains("`+time`"), "{text}");
 
     // What docs/deploy.md names for every type.
     let page = include_str!("../../../docs/deploy.md");
@@ -176,7 +181,7 @@ fn missing_rights_are_named_for_each_type() {
     assert_eq!(found.of("rights-fair").len(), 1, "one line for each type");
     assert_eq!(
         found.of("rights-fenced")[0]["text"],
-        "this user may not run `get`, `incr`, `set` on `redisson_lock_token:{shop:doctor:*}`; `time` on `shop:doctor:*`"
+        "this user may not run `get`, `incr`, `set` on `redisson_lock_token:{shop:doctor:*}`"
     );
     assert_eq!((found.level("facts"), found.code), ("unknown", Some(2)));
     let found = doctor(&url, &["--name", "shop:doctor:", "--kind", "rlock"]);

@@ -18,7 +18,7 @@ fn the_help_fits_a_screen() {
     }
 }
 
-/// `docs/command.md` says that the help lists them.
+/// `cli/README.md` says that the help lists them.
 #[test]
 fn the_long_help_lists_the_fields_of_json() {
     for (command, fields) in [

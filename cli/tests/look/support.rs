@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use std::{env, fs, process, thread};
 
-use lockkeeper::{BaseLock, LockClient, LockConfig, LockGuard};
+use lockkeeper::{BaseLock, Lock, LockClient, LockConfig, LockGuard};
 use lockkeeper_testkit::Server;
 use serde_json::Value;
 use tokio::task;
@@ -57,7 +57,7 @@ pub(crate) async fn client(server: &Server) -> LockClient {
 }
 
 /// Starts to wait for a lock.
-pub(crate) fn waiter<L: BaseLock + 'static>(mut lock: L) -> task::JoinHandle<LockGuard<L::Extra>> {
+pub(crate) fn waiter<K: BaseLock>(mut lock: Lock<'static, K>) -> task::JoinHandle<LockGuard<K::Extra>> {
     task::spawn(async move { lock.lock().await.expect("the lock") })
 }
 

@@ -290,7 +290,7 @@ fn a_history_without_grants_proves_nothing() {
     assert_eq!(output.status.code(), Some(64), "{output:?}");
 }
 
-/// What docs/verify.md says of a program that is killed.
+/// What cli/README.md says of a program that is killed.
 #[test]
 fn a_killed_run_leaves_only_what_the_page_names() {
     let (server, folder) = (Server::start(), env::temp_dir().join(format!("verify-{}", process::id())));

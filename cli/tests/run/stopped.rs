@@ -104,7 +104,7 @@ fn a_killed_front_and_a_killed_keeper_end_the_command() {
     scene.log().assert_apart("first", "second");
 }
 
-/// While both are stopped, nothing can stop the command: `docs/command.md` says so.
+/// While both are stopped, nothing can stop the command: `cli/README.md` says so.
 #[test]
 fn both_stopped_past_the_lease_end_the_command_when_they_continue() {
     let scene = Scene::new();

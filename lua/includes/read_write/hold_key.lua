@@ -1,5 +1,5 @@
--- Returns the key of a reader's hold with this number. The holds are numbered from 1, and each has a key. The value is the number of
--- the grant, and the expiry is the lease. The first key has the longest lease of all.
+-- Returns the key of a reader's hold with this number. A reader of ours has only the key with the number 1, whatever its hold count: its
+-- value is the number of the grant, and its expiry is the lease. A reader of Redisson has a key for each of its holds.
 local function hold_key(tag, reader, number)
   return tag .. ':' .. reader .. ':rwlock_timeout:' .. number
 end

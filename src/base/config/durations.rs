@@ -157,7 +157,7 @@ durations! {
     ///
     /// A writer that has waited for 20 ms stops new readers for this time. Without such a stop, readers that always overlap starve writers.
     /// The readers pay: a new reader waits, or its `try_lock` returns `None`, until the writer has held the lock or gives up, or the time is
-    /// over. A lock of several members stops no readers.
+    /// over. A [`RedLock`](crate::RedLock) stops no readers.
     ///
     /// The time should be longer than most read holds last: the writer is granted the lock when the last of them is released. If it is not
     /// granted the lock, new readers are admitted for nine times as long, also if the writer has died.

@@ -3,18 +3,14 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use smallvec::smallvec;
-
 use super::late;
 use crate::base::Caller;
-use crate::base::clock::{self, Moment};
+use crate::base::clock;
 use crate::base::error::{ConfigError, Error, Result};
 use crate::engine::grant::Grant;
 use crate::engine::grant::pending::PendingHold;
 use crate::engine::handle::Handle;
 use crate::engine::held::HeldLock;
-use crate::engine::held::release::MemberHold;
-use crate::engine::hold::Hold;
 use crate::engine::retry::Tries;
 use crate::protocol::ClaimReply;
 
@@ -28,7 +24,7 @@ const MOST_NAMES: usize = 100;
 pub(crate) async fn claim(group: &Handle, names: &[String], caller: Caller) -> Result<Option<HeldLock>> {
     check(group, names)?;
     let start = clock::now();
-    let of_group = &group.members[0].lock;
+    let of_group = &group.lock;
     let locks = names.iter().map(|name| Arc::new(of_group.in_group(name))).collect::<Vec<_>>();
     locks.iter().try_for_each(|lock| lock.check_name())?;
     let mut pending = PendingHold::claim(locks, caller);
@@ -39,14 +35,16 @@ pub(crate) async fn claim(group: &Handle, names: &[String], caller: Caller) -> R
         return Ok(None);
     }
     let grants = pending.iter().map(|pending| Arc::clone(&pending.grant)).collect::<Vec<_>>();
-    let lease = group.lease(group.config());
+    let lease = group.lease();
     let mut tries = Tries::new(group.config().retry_timeout());
     loop {
         let fault = match Grant::attempt_first(&grants, lease).await {
             Ok((ClaimReply::Granted(place, _), until)) => {
                 let now = clock::now();
                 if until > now {
-                    return take(group, pending.swap_remove(place), start, now, until).map(Some);
+                    let mut granted = pending.swap_remove(place);
+                    let handle = group.for_lock(Arc::clone(&granted.grant.lock));
+                    return HeldLock::take(&handle, &mut granted, until, (start, now)).map(Some);
                 }
                 // The answer came after the deadline of the new lease. The next attempt uses the same owner id, finds
                 // the hold, and makes its lease longer.
@@ -65,27 +63,9 @@ pub(crate) async fn claim(group: &Handle, names: &[String], caller: Caller) -> R
     }
 }
 
-/// Turns what the server granted until `until` into a hold. The call began at `start`.
-fn take(
-    group: &Handle,
-    mut granted: PendingHold,
-    start: Moment,
-    now: Moment,
-    until: Moment,
-) -> Result<HeldLock> {
-    let handle = group.for_lock(Arc::clone(&granted.grant.lock));
-    let metrics = handle.metrics.granted(start, now);
-    let hold = Arc::new(Hold::new([until], 1, handle.term(now), handle.subject([0]), metrics));
-    if group.is_closing() || !granted.take(&hold, 0, until, now) {
-        return Err(Error::Closed); // after a shutdown, nothing would renew the hold
-    }
-    let held = smallvec![MemberHold { grant: Arc::clone(&granted.grant), owner: granted.owner, member: 0 }];
-    Ok(HeldLock::new(Arc::clone(handle.name()), hold, held, handle.min_hold(now), now))
-}
-
 /// Refuses what no call of the group can use.
 fn check(group: &Handle, names: &[String]) -> Result<()> {
-    group.check_members()?;
+    group.check_lock()?;
     let invalid = |name: &str, problem: &str| {
         Err(Error::InvalidName { name: name.to_owned(), problem: problem.to_owned() })
     };

@@ -5,14 +5,14 @@ use std::sync::{Arc, OnceLock};
 
 use crate::base::clock;
 use crate::base::timer::Instant;
-use crate::engine::acquire::round::PendingMembers;
+use crate::engine::acquire::attempts::Attempts;
 use crate::engine::grant::Grant;
-use crate::engine::waits::{LONG, Reserve, Wait, WaitOutcome, Waiting};
+use crate::engine::waits::{LONG, Wait, WaitOutcome, Waiting};
 
-/// A call in the list of those that wait, and the member for which it waits.
+/// A call in the list of those that wait.
 pub(crate) struct Listed {
     is_standby: bool,
-    waiting: Option<(usize, Waiting<Grant>)>,
+    waiting: Option<Waiting<Grant>>,
 }
 
 impl Listed {
@@ -21,58 +21,54 @@ impl Listed {
     }
 
     /// Returns when to list the call, if no server refuses it before: one that waits behind others of its client asks no server.
-    pub(crate) fn lists_at(&self, members: &PendingMembers<'_>, member: usize) -> Option<Instant> {
-        let is_unlisted = self.waiting.is_none() && members.pending[member].grant.lock.engine.waits.is_some();
-        let after = LONG.min(members.handle.config().watchdog_lease());
-        is_unlisted.then(|| Instant::now() + after.saturating_sub(clock::now().since(members.start)))
+    pub(crate) fn lists_at(&self, attempts: &Attempts<'_>) -> Option<Instant> {
+        let is_unlisted = self.waiting.is_none() && attempts.handle.lock.engine.waits.is_some();
+        let after = LONG.min(attempts.handle.config().watchdog_lease());
+        is_unlisted.then(|| Instant::now() + after.saturating_sub(clock::now().since(attempts.start)))
     }
 
-    /// Lists the call, because another owner holds a member.
-    pub(crate) fn refused(&mut self, members: &PendingMembers<'_>, member: usize) {
-        self.waits(members, member);
-        if let Some((_, waiting)) = &mut self.waiting {
+    /// Lists the call, because another owner holds the lock.
+    pub(crate) fn refused(&mut self, attempts: &Attempts<'_>) {
+        self.waits(attempts);
+        if let Some(waiting) = &mut self.waiting {
             waiting.is_refused = true;
         }
     }
 
-    /// Lists the call as one that waits for a member.
-    pub(crate) fn waits(&mut self, members: &PendingMembers<'_>, member: usize) {
-        let grant = &members.pending[member].grant;
-        if let Some((listed, waiting)) = &mut self.waiting {
-            if (*listed, waiting.wait.number) == (member, grant.number) {
+    /// Lists the call as one that waits.
+    pub(crate) fn waits(&mut self, attempts: &Attempts<'_>) {
+        let (handle, grant) = (attempts.handle, &attempts.pending.grant);
+        let lock = &handle.lock;
+        let Some(waits) = &lock.engine.waits else { return };
+        if let Some(waiting) = &mut self.waiting {
+            if waiting.wait.number == grant.number {
                 return;
             }
             waiting.outcome = None;
         }
         self.waiting = None;
-        let (handle, lock) = (members.handle, &grant.lock);
-        let Some(waits) = &lock.engine.waits else { return };
-        // Only a lock of one member names its owner: a call for several members perhaps succeeds without this one, so nobody must follow
-        // the wait to what the owner holds.
-        let reserve = (handle.members.len() == 1).then(|| -> Reserve<Grant> {
-            let owner = Arc::downgrade(&handle.members[member].owner);
-            Box::new(move |now| owner.upgrade().map_or_else(Vec::new, |owner| owner.reserve_all(now)))
-        });
+        let owner = Arc::downgrade(&handle.owner);
         let wait = Wait {
             number: grant.number,
-            name: Arc::clone(handle.name()),
-            member: Arc::clone(&lock.name),
+            name: Arc::clone(&lock.name),
             key: Arc::clone(&lock.keys.lock),
-            since: members.start,
-            caller: members.caller,
+            since: attempts.start,
+            caller: attempts.caller,
             lease: (!self.is_standby).then(|| handle.config().watchdog_lease()),
             grant: Arc::downgrade(grant),
-            reserve,
+            reserve: Box::new(move |now| {
+                owner.upgrade().map_or_else(Vec::new, |owner| owner.reserve_all(now))
+            }),
             is_shown: AtomicBool::new(false),
             is_deadlock_reported: AtomicBool::new(false),
             holders_seen: OnceLock::new(),
         };
-        self.waiting = Some((member, waits.begin(wait)));
+        self.waiting = Some(waits.begin(wait));
     }
 
     /// Records how the call ends.
     pub(crate) const fn ends(&mut self, outcome: WaitOutcome) {
-        if let Some((_, waiting)) = &mut self.waiting {
+        if let Some(waiting) = &mut self.waiting {
             waiting.outcome = Some(outcome);
         }
     }

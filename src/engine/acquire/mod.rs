@@ -3,11 +3,11 @@
 //! This module undoes nothing: whoever drops a pending hold, the background undoes it. So a call that reaches its time
 //! limit, or is cancelled, only drops a future.
 
+mod attempts;
 mod call;
 mod claim;
 mod listed;
 mod others;
-mod round;
 
 use std::mem::take;
 use std::pin::{Pin, pin};
@@ -15,17 +15,17 @@ use std::time::Duration;
 
 use tokio::task::consume_budget;
 
-use call::{CallKind, Next, Reason, Round, Waiting, next};
+use attempts::Attempts;
+use call::Outcome as Attempted;
 pub(crate) use claim::claim;
 use listed::Listed;
-use round::PendingMembers;
 
 use super::grant::sharing::Offer;
-use super::handle::{Handle, Member};
+use super::handle::Handle;
 use super::retry::{Pauses, Tries};
+use crate::base::config::LockConfig;
 use crate::base::error::{Error, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
-use crate::base::jitter;
 use crate::base::timer::{Instant, elapsed, timeout, timeout_at};
 use crate::base::{Caller, clock};
 use crate::engine::held::HeldLock;
@@ -40,13 +40,25 @@ use crate::engine::waits::WaitOutcome;
 pub(crate) enum WaitLimit {
     /// The call does not wait.
     None,
+    /// The call does not wait, and attempts only once.
+    Once,
     For(Duration),
     Forever,
     /// Forever, for a candidate of an election: its work is to wait, so a long wait is not reported.
     StandBy,
 }
 
-/// Returns what wakes the waiters for a member.
+/// Returns when a call with this limit has to end, if an answer has said that another owner holds the lock.
+pub(crate) fn end_of(limit: WaitLimit) -> Result<Option<Instant>> {
+    let WaitLimit::For(wait) = limit else { return Ok(None) };
+    let too_long = || Error::InvalidDuration {
+        argument: "wait",
+        problem: "is longer than the clock can count".to_owned(),
+    };
+    Instant::now().checked_add(wait).map(Some).ok_or_else(too_long)
+}
+
+/// Returns what wakes the waiters for a lock.
 pub(crate) type WakeUpsOf = fn(&LockRef) -> WakeUps<'_, Offer>;
 
 /// Acquires the lock. `None`: another owner holds it.
@@ -57,18 +69,19 @@ pub(crate) async fn acquire(
     wake_ups: WakeUpsOf,
 ) -> Result<Option<HeldLock>> {
     let handle = &*handle;
-    handle.check_members()?;
-    let limits = Deadlines::new(limit, handle)?;
+    handle.check_lock()?;
+    let limits = Deadlines::new(limit, handle.config())?;
     if handle.can_share() {
         // Yield before joining: a join never suspends, so a loop of joins would starve the other tasks of this thread.
         // Do not yield after the join: an unpolled future would keep the hold that it joined, and no reader could be
         // the last to leave.
         consume_budget().await;
-        if let Some(mut members) = PendingMembers::joined(handle, caller) {
-            return members.take().map(Some);
+        if let Some(mut attempts) = Attempts::joined(handle, caller) {
+            return attempts.take().map(Some);
         }
     }
-    let (members, ended) = PendingMembers::start(handle, caller, matches!(limit, WaitLimit::None))?;
+    let is_try = matches!(limit, WaitLimit::None | WaitLimit::Once);
+    let (attempts, ended) = Attempts::start(handle, caller, is_try)?;
     // Check after `start`, which adds the acquire to `under_way`. A shutdown first closes, and then waits for that
     // list. With the check before, an acquire could begin for which the shutdown does not wait.
     handle.check_open()?;
@@ -76,54 +89,57 @@ pub(crate) async fn acquire(
         release_ended(ended, handle, limits).await;
     }
     let listed = Listed::new(matches!(limit, WaitLimit::StandBy));
-    let mut call = AcquireCall { handle, members, limits, arrival: None, listed, wake_ups };
-    let mut tries = Tries::new(handle.config().retry_timeout());
+    let arrival = handle.lock.engine.wait_queues.arrive(handle.lock.row);
+    let mut call = AcquireCall { handle, attempts, limits, arrival, listed, wake_ups };
+    let retry_timeout = handle.config().retry_timeout();
+    let mut tries = Tries::new(if matches!(limit, WaitLimit::Once) { Duration::ZERO } else { retry_timeout });
     let mut pauses = Pauses::START;
-    if let [Member { lock, .. }] = &handle.members[..] {
-        call.arrival = Some(lock.engine.wait_queues.arrive(lock.row));
-    }
     // A reader joins the queue even if nobody waits: readers that come during its attempt wait there, and share its
     // hold.
-    let mut comes_first = call.members.kind() == CallKind::Wait
-        && call.arrival.as_ref().is_some_and(|arrival| arrival.is_alone)
-        && !handle.is_shared();
-    let mut waiting = (call.members.kind() == CallKind::Wait && !comes_first).then(|| call.join(0, false));
+    let waits = !is_try && !call.attempts.is_reentry();
+    let mut comes_first = waits && call.arrival.is_alone && !handle.is_shared();
+    let mut waiting = (waits && !comes_first).then(|| call.join(false));
     loop {
-        if let Some((member, waiter)) = &mut waiting {
-            match call.turn(*member, waiter).await? {
+        if let Some(waiter) = &mut waiting {
+            match call.turn(waiter).await? {
                 Turn::Attempt => waiter.attempts(),
                 Turn::HasLock => return call.has_lock(waiting).map(Some),
                 Turn::TimeIsUp => return call.end_of_time(waiting).await,
             }
         }
-        let Some(round) = call.attempt(waiting.as_ref()).await? else {
+        let Some(outcome) = call.attempt(waiting.as_ref()).await? else {
             return call.end_of_time(waiting).await;
         };
-        let stands = waiting.as_ref().map(|(member, waiter)| Waiting {
-            member: *member,
-            is_woken: waiter.is_woken_by(&call.members.wake_channel(*member)),
-        });
-        match next(round, stands, call.members.kind()) {
-            Next::Done => return call.granted(waiting).map(Some),
-            Next::Busy => return Ok(None),
-            Next::Fail(fault) => return Err(call.error(fault)),
-            Next::Retry(_) if handle.is_closing() => return Err(Error::Closed),
-            Next::Retry(fault) => tries.again(fault).await.map_err(|fault| call.error(fault))?,
-            Next::MoveTo(member, reason) => {
-                let (_, waiter) = waiting.insert(call.join(member, take(&mut comes_first)));
-                // Tell the new queue how the round ended: its waiter has just attempted, so it waits until it is woken.
-                call.tell(member, waiter, &reason, &mut pauses);
+        let stays = match &outcome {
+            Attempted::Granted => return call.granted(waiting).map(Some),
+            Attempted::Refused(_) if is_try => return Ok(None),
+            // A call whose place in a server queue has moved to another channel is woken in another queue.
+            Attempted::Refused(_) => waiting
+                .as_ref()
+                .is_some_and(|waiter| waiter.is_woken_by(&call.attempts.pending.grant.wake_channel())),
+            Attempted::Failed(_) => waiting.is_some(),
+        };
+        match outcome {
+            // The call stands in no queue, because it waits for no other owner.
+            Attempted::Failed(_) if !stays && !waits && handle.is_closing() => return Err(Error::Closed),
+            Attempted::Failed(fault) if !stays && !waits => {
+                tries.again(fault).await.map_err(|fault| call.error(fault))?;
+                continue;
             }
-            Next::Stay(reason) => {
-                let Some((member, waiter)) = &waiting else { continue };
-                call.tell(*member, waiter, &reason, &mut pauses);
-                if let Reason::Fault(fault) = reason
-                    && call.limits.is_none()
-                    && waiter.answers().failing() > handle.config().retry_timeout()
-                {
-                    return Err(call.error(fault));
-                }
-            }
+            Attempted::Failed(fault) if !fault.is_transient() => return Err(call.error(fault)),
+            _ => {}
+        }
+        if !stays {
+            waiting = Some(call.join(take(&mut comes_first)));
+        }
+        // Tell a new queue, too, how the attempt ended: its waiter has just attempted, so it waits until it is woken.
+        let Some(waiter) = &waiting else { continue };
+        call.tell(waiter, &outcome, &mut pauses);
+        if let Attempted::Failed(fault) = outcome
+            && call.limits.is_none()
+            && waiter.answers().failing() > retry_timeout
+        {
+            return Err(call.error(fault));
         }
     }
 }
@@ -153,31 +169,32 @@ enum Turn {
 /// An acquire of one handle.
 struct AcquireCall<'a> {
     handle: &'a Handle,
-    members: PendingMembers<'a>,
+    attempts: Attempts<'a>,
     limits: Option<Deadlines>,
-    /// Only for a lock of one member: counts the call among those that acquire the lock.
-    arrival: Option<Arrival<'a>>,
+    /// Counts the call among those that acquire the lock.
+    arrival: Arrival<'a>,
     listed: Listed,
     wake_ups: WakeUpsOf,
 }
 
 impl<'a> AcquireCall<'a> {
-    /// Tells the queue for a member how a round ended.
-    fn tell(&mut self, member: usize, waiter: &Waiter<'_, Offer>, reason: &Reason, pauses: &mut Pauses) {
-        let may_run_late = self.members.may_run_late();
-        match reason {
-            Reason::Held(left) => {
-                self.listed.refused(&self.members, member);
+    /// Tells the queue how an attempt ended.
+    fn tell(&mut self, waiter: &Waiter<'_, Offer>, outcome: &Attempted, pauses: &mut Pauses) {
+        let may_run_late = self.attempts.pending.grant.may_run_late();
+        match outcome {
+            Attempted::Granted => {}
+            Attempted::Refused(left) => {
+                self.listed.refused(&self.attempts);
                 waiter.refused(*left, may_run_late);
                 *pauses = Pauses::START;
             }
-            Reason::Fault(fault) => waiter.failed(fault, pauses.after(fault), may_run_late),
+            Attempted::Failed(fault) => waiter.failed(fault, pauses.after(fault), may_run_late),
         }
     }
 
     /// Waits until it is time to attempt, unless another owner of this client gives the lock.
-    async fn turn(&mut self, member: usize, waiter: &mut Waiter<'_, Offer>) -> Result<Turn> {
-        if !self.wait(member, waiter).await? {
+    async fn turn(&mut self, waiter: &mut Waiter<'_, Offer>) -> Result<Turn> {
+        if !self.wait(waiter).await? {
             return Ok(Turn::TimeIsUp);
         }
         if waiter.has_offer() {
@@ -188,34 +205,33 @@ impl<'a> AcquireCall<'a> {
                 return Ok(Turn::TimeIsUp);
             }
         }
-        let is_given = waiter.take_offer().is_some_and(|offer| self.members.accept(offer));
-        Ok(if is_given || self.members.join_readers() { Turn::HasLock } else { Turn::Attempt })
+        let is_given = waiter.take_offer().is_some_and(|offer| self.attempts.accept(offer));
+        Ok(if is_given || self.attempts.join_readers() { Turn::HasLock } else { Turn::Attempt })
     }
 
     /// Ends a call to which the server granted the lock.
-    fn granted(&mut self, waiting: Option<(usize, Waiter<'_, Offer>)>) -> Result<HeldLock> {
-        let has_followers = self.arrival.as_ref().is_some_and(Arrival::has_followers);
-        self.members.end_earlier(waiting.as_ref(), has_followers);
+    fn granted(&mut self, waiting: Option<Waiter<'_, Offer>>) -> Result<HeldLock> {
+        self.attempts.end_earlier(waiting.as_ref(), self.arrival.has_followers());
         self.has_lock(waiting)
     }
 
     /// Ends a call that has the lock: takes the hold, and leaves the queue.
-    fn has_lock(&mut self, waiting: Option<(usize, Waiter<'_, Offer>)>) -> Result<HeldLock> {
+    fn has_lock(&mut self, waiting: Option<Waiter<'_, Offer>>) -> Result<HeldLock> {
         self.listed.ends(WaitOutcome::Granted);
         // Take the hold before the waiter leaves the queue: the leaving reader wakes the others, and they must find a
         // hold to join.
-        let held = self.members.take();
-        if let Some((member, waiter)) = waiting {
-            waiter.keeps_for_others(|| self.members.keep_for_readers());
-            self.leave_granted(member, waiter);
+        let held = self.attempts.take();
+        if let Some(waiter) = waiting {
+            waiter.keeps_for_others(|| self.attempts.keep_for_readers());
+            waiter.granted(self.handle.lease(), self.attempts.leaves_permits);
         }
         held
     }
 
-    /// Joins the queue for a member. `comes_first`: the call began when nobody waited.
-    fn join(&self, member: usize, comes_first: bool) -> (usize, Waiter<'a, Offer>) {
-        let lock = &*self.handle.members[member].lock;
-        let key = self.members.queue_key(member);
+    /// Joins the queue. `comes_first`: the call began when nobody waited.
+    fn join(&self, comes_first: bool) -> Waiter<'a, Offer> {
+        let lock = &*self.handle.lock;
+        let key = self.attempts.queue_key();
         let can_take_handoff = self.handle.can_take_over() || self.handle.can_share();
         let waiting = self.handle.metrics.waiting();
         let manner = (can_take_handoff, comes_first);
@@ -225,52 +241,33 @@ impl<'a> AcquireCall<'a> {
             // End the lingering now. Otherwise the writer would wait until it is over.
             lock.engine.read_grants.end_lingering(&lock.keys.lock, clock::now());
         }
-        (member, waiter)
-    }
-
-    /// Leaves the queue for a member after the call acquired the lock.
-    ///
-    /// The call perhaps acquired a majority without this member. Then no release of its hold wakes this queue. So the
-    /// waiter leaves as one that gave up: the next waiter attempts at once, and finds out for which member to wait.
-    fn leave_granted(&self, member: usize, waiter: Waiter<'_, Offer>) {
-        if self.members.is_granted(member) {
-            let config = &self.handle.members[member].lock.engine.config;
-            waiter.granted(self.handle.lease(config), self.members.call.leaves_permits(member));
-        }
+        waiter
     }
 
     /// Waits until it is time to attempt. False: the time limit of the call has passed. Fails if the attempts of other
     /// waiters have been failing for `retry_timeout`.
-    async fn wait(&mut self, member: usize, waiter: &mut Waiter<'_, Offer>) -> Result<bool> {
+    async fn wait(&mut self, waiter: &mut Waiter<'_, Offer>) -> Result<bool> {
         let handle = self.handle;
-        let poll = if handle.needs_all() {
-            // A waiting writer attempts when its `PATIENCE` is over: that attempt tells the server to stop new readers.
-            // One millisecond more, because a timer can fire before the clock says that the time is over.
-            self.members.patience_left().map(|left| left + Duration::from_millis(1))
-        } else {
-            // A lock that needs only a majority also attempts at the pace of the safety poll: the members without this
-            // one can become a majority, and no message of this queue says so.
-            Some(jitter::around(handle.config().safety_poll()))
-        };
+        // A waiting writer attempts when its `PATIENCE` is over: that attempt tells the server to stop new readers. One
+        // millisecond more, because a timer can fire before the clock says that the time is over.
+        let poll = self.attempts.intent.left(clock::now).map(|left| left + Duration::from_millis(1));
         let answers = waiter.answers();
         let retry_timeout = handle.config().retry_timeout();
-        // Give up early only without a time limit, and only if all members are needed. A call with a limit waits until
-        // the limit, and a majority can perhaps be acquired without this member.
-        let can_give_up = self.limits.is_none() && handle.needs_all();
-        let mut looks_at = can_give_up.then(|| Instant::now() + retry_timeout);
+        // Give up early only without a time limit: a call with a limit waits until the limit.
+        let mut looks_at = self.limits.is_none().then(|| Instant::now() + retry_timeout);
         let ended = {
-            let (listed, members) = (&mut self.listed, &self.members);
+            let (listed, attempts) = (&mut self.listed, &self.attempts);
             let next = pin!(async {
                 let mut next = pin!(waiter.next(poll));
                 loop {
                     tokio::select! {
                         biased;
                         () = &mut next => return None,
-                        () = handle.ended() => return None,
-                        () = elapsed(listed.lists_at(members, member).into_iter().chain(looks_at).min()) => {}
+                        () = handle.lock.engine.ended() => return None,
+                        () = elapsed(listed.lists_at(attempts).into_iter().chain(looks_at).min()) => {}
                     }
                     if looks_at.is_none_or(|at| Instant::now() < at) {
-                        listed.waits(members, member);
+                        listed.waits(attempts);
                     } else if let Some(fault) = answers.hopeless() {
                         return Some(fault);
                     } else {
@@ -293,31 +290,30 @@ impl<'a> AcquireCall<'a> {
         }
     }
 
-    /// Attempts each member once. `None`: the time limit of the call has passed.
-    async fn attempt(&mut self, waiting: Option<&(usize, Waiter<'_, Offer>)>) -> Result<Option<Round>> {
-        let waits_for = waiting.map(|(member, _)| *member);
-        let answers = self.limits.and(waiting).map(|(_, waiter)| waiter.answers());
-        let round = {
+    /// Attempts once. `None`: the time limit of the call has passed.
+    async fn attempt(&mut self, waiting: Option<&Waiter<'_, Offer>>) -> Result<Option<Attempted>> {
+        let answers = self.limits.and(waiting).map(Waiter::answers);
+        let outcome = {
             // One pinned future serves all three cases: a future for each case would make the future of the caller
             // larger.
-            let round = pin!(self.members.round(waits_for));
+            let attempt = pin!(self.attempts.attempt());
             match (self.limits, answers) {
-                (None, _) => Some(round.await),
-                (Some(limits), Some(answers)) => limits.run(|| answers.is_answered(), round).await,
-                (Some(limits), None) => timeout_at(limits.contended.max(limits.unanswered), round).await.ok(),
+                (None, _) => Some(attempt.await),
+                (Some(limits), Some(answers)) => limits.run(|| answers.is_answered(), attempt).await,
+                (Some(limits), None) => timeout_at(limits.end(), attempt).await.ok(),
             }
         };
-        match round {
+        match outcome {
             // The time limit passed before any answer. `None` would tell the caller that another owner holds the lock,
             // so the call fails instead.
-            None if waits_for.is_none() => Err(self.error(late())),
-            round => round.transpose(),
+            None if waiting.is_none() => Err(self.error(late())),
+            outcome => outcome.transpose(),
         }
     }
 
     /// Ends a call that waited, and whose time limit has passed.
-    async fn end_of_time(&mut self, waiting: Option<(usize, Waiter<'_, Offer>)>) -> Result<Option<HeldLock>> {
-        let Some((member, waiter)) = waiting else { return Err(self.error(late())) };
+    async fn end_of_time(&mut self, waiting: Option<Waiter<'_, Offer>>) -> Result<Option<HeldLock>> {
+        let Some(waiter) = waiting else { return Err(self.error(late())) };
         if let Some(fault) = waiter.fault() {
             return Err(self.error(fault));
         }
@@ -325,15 +321,14 @@ impl<'a> AcquireCall<'a> {
             // The waiter in front should have attempted, and did not: perhaps nobody polls its future. So this waiter
             // attempts once. Otherwise the call could report a free lock as held.
             waiter.attempts();
-            let config = &self.handle.members[member].lock.engine.config;
             // Boxed: this branch is rare, and its future would make the future of every call larger.
-            let round = Box::pin(self.members.round(Some(member)));
-            match timeout(config.command_timeout(), round).await {
-                Ok(round) => match round? {
-                    Round::Granted => return self.granted(Some((member, waiter))).map(Some),
+            let attempt = Box::pin(self.attempts.attempt());
+            match timeout(self.handle.config().command_timeout(), attempt).await {
+                Ok(outcome) => match outcome? {
+                    Attempted::Granted => return self.granted(Some(waiter)).map(Some),
                     // `false`: the waiter leaves next, so it does not look for a late copy of its attempt.
-                    Round::Refused { left, .. } => waiter.refused(left, false),
-                    Round::Failed { fault, .. } => return Err(self.error(fault)),
+                    Attempted::Refused(left) => waiter.refused(left, false),
+                    Attempted::Failed(fault) => return Err(self.error(fault)),
                 },
                 Err(_) => return Err(self.error(late())),
             }
@@ -342,30 +337,28 @@ impl<'a> AcquireCall<'a> {
         }
         self.listed.ends(WaitOutcome::TimedOut);
         drop(waiter);
-        self.members.leave_queues().await;
+        self.attempts.leave_queue().await;
         Ok(None)
     }
 
     fn error(&self, fault: Fault) -> Error {
         match self.handle.check() {
             Err(Error::RuntimeGone) => Error::RuntimeGone,
-            _ => Error::of_lock(self.handle.id(), fault),
+            _ => self.handle.lock.error(fault),
         }
     }
 }
 
 impl Deadlines {
-    fn new(limit: WaitLimit, handle: &Handle) -> Result<Option<Self>> {
-        let WaitLimit::For(wait) = limit else { return Ok(None) };
-        let start = Instant::now();
-        let too_long = || Error::InvalidDuration {
-            argument: "wait",
-            problem: "is longer than the clock can count".to_owned(),
-        };
-        let contended = start.checked_add(wait).ok_or_else(too_long)?;
-        let config = handle.config();
+    fn new(limit: WaitLimit, config: &LockConfig) -> Result<Option<Self>> {
+        let Some(contended) = end_of(limit)? else { return Ok(None) };
         let of_replicas = config.sync().map_or(Duration::ZERO, |sync| sync.timeout);
-        Ok(Some(Self { contended, unanswered: start + config.command_timeout() + of_replicas }))
+        Ok(Some(Self { contended, unanswered: Instant::now() + config.command_timeout() + of_replicas }))
+    }
+
+    /// The end of the call, whether or not a server has answered.
+    fn end(self) -> Instant {
+        self.contended.max(self.unanswered)
     }
 
     /// Runs a step until the time limit. `None`: the limit has passed.
@@ -387,9 +380,9 @@ impl Deadlines {
 /// attempt.
 async fn release_ended(ended: PendingRelease, handle: &Handle, limits: Option<Deadlines>) {
     let enough = handle.config().command_timeout() / 2;
-    let released = timeout(enough, ended.try_but(handle.spare()));
+    let released = timeout(enough, ended.try_once());
     let _ = match limits {
-        Some(limits) => timeout_at(limits.contended.max(limits.unanswered), released).await.ok(),
+        Some(limits) => timeout_at(limits.end(), released).await.ok(),
         None => Some(released.await),
     };
 }

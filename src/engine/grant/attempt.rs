@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::Grant;
 use super::copies::{Answer, Order};
 use crate::base::clock::{self, Moment};
 use crate::base::config::Replication;
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::engine::hold;
-use crate::engine::members::PerMember;
 use crate::protocol::{self, AcquireReply, Call, ClaimReply, Granted, IfHeld, Reply};
 use crate::store::Connection;
 
@@ -17,23 +18,22 @@ use crate::store::Connection;
 /// future can be dropped at any time.
 struct Attempt<'a> {
     grants: &'a [Arc<Grant>],
-    want: u32,
     lease: Duration,
     sync: Option<Replication>,
     connection: Connection,
     /// A time before the command was sent. The server counts the lease from a later time.
     sent: Moment,
     /// The place of the attempt among the commands of each grant.
-    orders: PerMember<Order>,
+    orders: SmallVec<[Order; 1]>,
     /// How many replicas confirmed the hold.
     acknowledged: u32,
 }
 
 impl<'a> Attempt<'a> {
-    /// Counts an attempt to hold each of these grants `want` times.
-    async fn begin(grants: &'a [Arc<Grant>], want: u32, lease: Duration) -> Result<Self, Fault> {
+    /// Counts an attempt for each of these grants.
+    async fn begin(grants: &'a [Arc<Grant>], lease: Duration) -> Result<Self, Fault> {
         let lock = &grants[0].lock;
-        let sync = lock.engine.config.sync().filter(|_| want == 1);
+        let sync = lock.engine.config.sync();
         // Read the epoch before sending. If a switch to another master or a forced release follows, the answer perhaps
         // describes the state before, and then nobody shares the hold.
         let epoch = grants[0].epoch();
@@ -41,22 +41,24 @@ impl<'a> Attempt<'a> {
             None => lock.connection().await?,
             Some(_) => lock.connection_of_acquires().await?,
         };
+        // Before the attempt counts: otherwise it could be sent after its undo.
+        connection.know_time().await?;
         let sent = clock::now();
         let begin = |grant: &Arc<Grant>| {
             let (number, rules) = (connection.number(), grant.rules());
-            grant.event(sent, |machine, _| machine.attempts(number, want, lease, epoch, rules))
+            grant.ask(|machine| machine.attempts(number, lease, epoch, rules))
         };
         let orders = grants.iter().map(begin).collect::<Option<_>>().ok_or_else(given_up)?;
-        Ok(Self { grants, want, lease, sync, connection, sent, orders, acknowledged: 0 })
+        Ok(Self { grants, lease, sync, connection, sent, orders, acknowledged: 0 })
     }
 
     /// Records that the attempt is sent again, on this connection. The command that was sent before acquired nothing,
     /// and will not.
     fn again(&mut self, connection: &Connection) {
         self.connection = connection.clone();
-        let (number, want) = (connection.number(), self.want);
+        let number = connection.number();
         for (grant, order) in self.grants.iter().zip(&mut self.orders) {
-            *order = grant.event(self.sent, |machine, _| machine.copies.attempts_again(*order, number, want));
+            *order = grant.event(self.sent, |machine, _| machine.copies.attempts_again(*order, number, 1));
         }
     }
 
@@ -81,9 +83,15 @@ impl<'a> Attempt<'a> {
 
     /// Tells one of the grants how the attempt ended.
     fn ends(&self, index: usize, answer: Answer) {
-        let number = self.connection.number();
-        let now = self.sent; // the answer ends no hold, so no newer time is needed
-        self.grants[index].event(now, |machine, _| machine.answered(number, self.orders[index], answer));
+        let (grant, number) = (&self.grants[index], self.connection.number());
+        let becomes_hold = grant.ask(|machine| {
+            machine.answered(number, self.orders[index], answer);
+            matches!(answer, Answer::Granted) && machine.is_wanted()
+        });
+        // What was granted becomes a hold or is given up next, and that is an event, too.
+        if !becomes_hold {
+            grant.look(self.sent); // the answer ends no hold, so no newer time is needed
+        }
     }
 
     /// Fails if fewer replicas have the hold than the configuration wants.
@@ -103,19 +111,38 @@ impl<'a> Attempt<'a> {
 }
 
 impl Grant {
-    /// Sends one attempt to hold `want` times. Returns the reply, and the deadline of the hold that it granted.
+    /// Re-enters: shows this hold count, and makes the lease longer. Returns the reply, and the deadline of the hold.
+    pub(crate) async fn reenter(
+        self: &Arc<Self>,
+        count: u32,
+        lease: Duration,
+    ) -> Result<(AcquireReply, Moment), Fault> {
+        let epoch = self.epoch();
+        let connection = self.lock.connection().await?;
+        let (sent, rules) = (clock::now(), self.rules());
+        if !self.event(sent, |machine, _| machine.shows(count, lease, epoch, rules)) {
+            return Err(given_up());
+        }
+        let call = self.lock.protocol.show(self.holder(), count, lease);
+        let reply = AcquireReply::parse(&self.lock.run(&connection, &call).await?, false)?;
+        if reply == AcquireReply::Lost {
+            self.event(clock::now(), |machine, effects| machine.loses(effects));
+        }
+        Ok((reply, hold::lease::deadline(sent, lease)))
+    }
+
+    /// Sends one attempt. Returns the reply, and the deadline of the hold that it granted.
     ///
     /// If the future is dropped, the outcome is unknown, and the grant counts it as such.
     pub(crate) async fn attempt(
         self: &Arc<Self>,
-        want: u32,
         lease: Duration,
         if_held: IfHeld,
     ) -> Result<(AcquireReply, Moment), Fault> {
         let protocol = self.lock.protocol;
-        let mut attempt = Attempt::begin(std::slice::from_ref(self), want, lease).await?;
-        let call = protocol.acquire(self.holder(), want, lease, if_held);
-        let has_token = want == 1 && protocol.counter(&self.lock.keys).is_some();
+        let mut attempt = Attempt::begin(std::slice::from_ref(self), lease).await?;
+        let call = protocol.acquire_first(self.holder(), lease, if_held);
+        let has_token = protocol.counter(&self.lock.keys).is_some();
         let reply = loop {
             let reply = attempt.send(&call).await;
             match reply.and_then(|reply| AcquireReply::parse(&reply, has_token)) {
@@ -164,7 +191,7 @@ impl Grant {
         lease: Duration,
     ) -> Result<(ClaimReply, Moment), Fault> {
         let first = &grants[0];
-        let mut attempt = Attempt::begin(grants, 1, lease).await?;
+        let mut attempt = Attempt::begin(grants, lease).await?;
         let locks = grants.iter().map(|grant| Arc::clone(&grant.lock.keys.lock));
         let call = protocol::claim(&first.lock.keys, locks, &first.id, lease);
         let reply = attempt.send(&call).await.and_then(|reply| ClaimReply::parse(&reply, grants.len()));

@@ -7,8 +7,8 @@
 //! the watchdog and the time take their steps at any moment. A configuration says how often something goes wrong: the
 //! page of the folder lists what. Times are counted in ticks, and kept relative to now.
 //!
-//! Not modelled: places in a fair queue, several permits, fixed and longer leases, switches to another master, the loss
-//! of members of several locks, and a message that tells of a removal.
+//! Not modelled: places in a fair queue, several permits, fixed and longer leases, switches to another master, and
+//! a message that tells of a removal.
 
 use std::collections::BTreeSet;
 use std::panic::Location;
@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 
 use super::{End, Epoch, Machine, Releasing, Stay};
 use crate::base::clock::Moment;
-use crate::engine::grant::copies::{Answer, Order, Release};
+use crate::engine::grant::copies::{Answer, Order};
 use crate::engine::grant::lingering::Confirmation;
 use crate::engine::grant::part::{Began, OwnerKey};
 use crate::engine::hold::deadline::Deadline;
@@ -61,10 +61,6 @@ impl Deadline for Hold {
         self.until
     }
 
-    fn left(&self, now: Moment) -> Duration {
-        self.until.since(now)
-    }
-
     fn ends(&self) -> Option<Moment> {
         None
     }
@@ -82,16 +78,13 @@ impl Deadline for Hold {
     fn lose(&mut self) {
         self.until = Moment::PAST;
     }
-
-    fn was_gone(&mut self) -> bool {
-        true
-    }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Kind {
-    Acquire { want: u32, order: Order },
-    Release(Releasing),
+    Acquire { order: Order },
+    Reenter { want: u32 },
+    Release(Releasing<Hold>),
     Renew,
     Confirm,
 }
@@ -315,13 +308,16 @@ impl World {
 
     fn attempts(&mut self, a: usize, want: u32) {
         let wire = if self.syncs && want == 1 { OF_ACQUIRES } else { USUAL };
-        let number = self.numbers[wire];
-        let order = self.tells(|machine, _| machine.attempts(number, want, ticks(LEASE), EPOCH, &rules()));
-        match order {
-            Some(order) => {
+        let (number, lease) = (self.numbers[wire], ticks(LEASE));
+        let kind = self.tells(|machine, _| match want {
+            1 => Some(Kind::Acquire { order: machine.attempts(number, lease, EPOCH, &rules())? }),
+            _ => machine.shows(want, lease, EPOCH, &rules()).then_some(Kind::Reenter { want }),
+        });
+        match kind {
+            Some(kind) => {
                 assert!(!self.machine.is_given_up, "an attempt is sent after a shutdown gave it up");
                 self.actors[a].does = Does::Asks { want };
-                self.sends(wire, From::Actor(a), Kind::Acquire { want, order });
+                self.sends(wire, From::Actor(a), kind);
             }
             None => self.gives_up(a),
         }
@@ -421,13 +417,20 @@ impl World {
         let Sent { from, kind, at, ran } = self.wires[wire].remove(at);
         let ran = ran.expect("it ran");
         match (from, kind) {
-            (From::Actor(a), Kind::Acquire { want, order }) => {
-                let answer = match ran {
-                    Ran::Granted => Answer::Granted,
-                    Ran::Refused => Answer::Refused { leaves_trace: false },
-                    _ => Answer::Has(0),
-                };
-                self.tells(|machine, _| machine.answered(number, order, answer));
+            (From::Actor(a), kind @ (Kind::Acquire { .. } | Kind::Reenter { .. })) => {
+                let mut want = 1;
+                match kind {
+                    Kind::Acquire { order } => {
+                        let answer = match ran {
+                            Ran::Granted => Answer::Granted,
+                            Ran::Refused => Answer::Refused { leaves_trace: false },
+                            _ => Answer::Has(0),
+                        };
+                        self.tells(|machine, _| machine.answered(number, order, answer));
+                    }
+                    Kind::Reenter { want: count } => want = count,
+                    _ => unreachable!(),
+                }
                 let until = lease::deadline(at, ticks(LEASE));
                 match ran {
                     Ran::Granted if NOW < until => self.holds(a, until),
@@ -439,6 +442,7 @@ impl World {
                 }
             }
             (_, Kind::Release(releasing)) => {
+                let shows = releasing.shows.is_some();
                 let end = match ran {
                     Ran::Refused => End::NotRun,
                     _ => End::Answered { connection: number, is_gone: ran == Ran::Gone },
@@ -453,7 +457,12 @@ impl World {
                     (_, Some(background)) => {
                         background.is_sending = false;
                         background.rests = 1;
-                        if ran != Ran::Refused && *background.answered.get_or_insert(0) >= LATE_COPIES {
+                        if shows {
+                            if ran == Ran::Refused {
+                                self.tells(|machine, _| machine.shows_no_more(NOW));
+                            }
+                        } else if ran != Ran::Refused && *background.answered.get_or_insert(0) >= LATE_COPIES
+                        {
                             self.background_ends(true);
                         }
                     }
@@ -485,11 +494,12 @@ impl World {
     /// Ends a command whose answer never comes.
     fn is_not_answered(&mut self, from: From, kind: Kind) {
         self.owes_report = false;
-        if let (From::Actor(_) | From::Background, Kind::Release(releasing)) = (from, kind) {
+        if let (From::Actor(_) | From::Background, Kind::Release(releasing)) = (from, kind.clone()) {
             self.tells(|machine, effects| machine.ends_release(releasing, End::Unknown, effects));
         }
         match (from, kind) {
-            (From::Actor(a), Kind::Acquire { want, .. }) => self.actors[a].does = Does::Attempts { want },
+            (From::Actor(a), Kind::Acquire { .. }) => self.actors[a].does = Does::Attempts { want: 1 },
+            (From::Actor(a), Kind::Reenter { want }) => self.actors[a].does = Does::Attempts { want },
             (From::Actor(a), _) => self.actors[a].does = Does::Releases,
             (From::Background, _) => {
                 if let Some(background) = &mut self.background {
@@ -516,7 +526,7 @@ impl World {
                 let sent = &mut self.wires[at][index];
                 if sent.from == From::Actor(a) {
                     sent.from = From::Nobody;
-                    if let Kind::Release(releasing) = sent.kind {
+                    if let Kind::Release(releasing) = sent.kind.clone() {
                         self.tells(|machine, effects| machine.ends_release(releasing, End::Unknown, effects));
                     }
                 }
@@ -528,13 +538,17 @@ impl World {
         }
     }
 
-    fn runs(&mut self, kind: Kind) -> Ran {
+    fn runs(&mut self, kind: &Kind) -> Ran {
         let is_free = self.count == 0;
         match kind {
-            Kind::Acquire { want: 1, .. } if is_free && self.other.is_some() => Ran::Held,
-            Kind::Acquire { want: 2.., .. } | Kind::Renew | Kind::Confirm if is_free => Ran::Gone,
-            Kind::Acquire { want, .. } => {
-                (self.count, self.lease) = (self.count.max(want), LEASE);
+            Kind::Acquire { .. } if is_free && self.other.is_some() => Ran::Held,
+            Kind::Reenter { .. } | Kind::Renew | Kind::Confirm if is_free => Ran::Gone,
+            Kind::Acquire { .. } => {
+                (self.count, self.lease) = (self.count.max(1), LEASE);
+                Ran::Granted
+            }
+            Kind::Reenter { want } => {
+                (self.count, self.lease) = (*want, LEASE);
                 Ran::Granted
             }
             Kind::Renew | Kind::Confirm => {
@@ -543,7 +557,7 @@ impl World {
             }
             Kind::Release(_) if is_free => Ran::Gone,
             Kind::Release(releasing) => {
-                self.count = self.count.min(releasing.keep());
+                self.count = releasing.shows.map_or(0, |(_, count)| count);
                 Ran::Done
             }
         }
@@ -552,7 +566,6 @@ impl World {
     /// Visits the orders that the machine can still compare. The others belong to commands whose answers nobody learns.
     fn each_order(&mut self, change: &mut dyn FnMut(&mut Order)) {
         self.machine.copies.each_order(change);
-        self.machine.given_back.iter_mut().for_each(|(_, order)| change(order));
         for sent in self.wires.iter_mut().flatten().filter(|sent| sent.from != From::Nobody) {
             change_order(&mut sent.kind, change);
         }
@@ -561,10 +574,17 @@ impl World {
 
 fn change_order(kind: &mut Kind, change: &mut dyn FnMut(&mut Order)) {
     match kind {
-        Kind::Acquire { order, .. } | Kind::Release(Releasing { release: Release { order, .. }, .. }) => {
-            change(order)
-        }
-        Kind::Renew | Kind::Confirm => {}
+        Kind::Acquire { order } | Kind::Release(Releasing { order, .. }) => change(order),
+        Kind::Reenter { .. } | Kind::Renew | Kind::Confirm => {}
+    }
+}
+
+/// Forgets of a command whose answer nobody learns what does not change what it does.
+fn forget_asker(kind: &mut Kind) {
+    change_order(kind, &mut |order| *order = 0);
+    if let Kind::Release(releasing) = kind {
+        (releasing.ends_hold, releasing.is_repeated) = (false, false);
+        releasing.asks.clear();
     }
 }
 
@@ -681,9 +701,9 @@ impl Model for World {
         for (c, wire) in self.wires.iter().enumerate() {
             let at = |what, index| Name(what, c, index);
             if let Some(next) = wire.iter().position(|sent| sent.ran.is_none()) {
-                let kind = wire[next].kind;
+                let kind = &wire[next].kind;
                 add(at("runs", next), &mut |w| w.wires[c][next].ran = Some(w.runs(kind)));
-                if kind == Kind::Confirm && self.count > 0 {
+                if *kind == Kind::Confirm && self.count > 0 {
                     add(at("finds somebody who waits", next), &mut |w| {
                         w.runs(kind);
                         w.wires[c][next].ran = Some(Ran::Held);
@@ -705,8 +725,8 @@ impl Model for World {
                     w.budget.breaks -= 1;
                     w.numbers[c] += 2;
                     for Sent { from, mut kind, ran, .. } in std::mem::take(&mut w.wires[c]) {
-                        w.is_not_answered(from, kind);
-                        change_order(&mut kind, &mut |order| *order = 0);
+                        w.is_not_answered(from, kind.clone());
+                        forget_asker(&mut kind);
                         w.late.extend(ran.is_none().then_some((kind, LATE)));
                     }
                 });
@@ -715,7 +735,7 @@ impl Model for World {
         for (index, (kind, _)) in self.late.iter().enumerate() {
             add(Name("a copy runs late", 0, index), &mut |w| {
                 w.late.remove(index);
-                w.runs(*kind);
+                w.runs(kind);
             });
         }
         if let Some(Background { seen, ends: Some(forgets), .. }) = self.background {
@@ -816,9 +836,14 @@ impl Model for World {
             Stay::Minimum { until, .. } => shift(until),
         }
         let holds = parts.iter_mut().flat_map(|part| &mut part.holds);
-        holds.chain(given_back.iter_mut().map(|(hold, _)| hold)).for_each(|hold| shift(&mut hold.until));
+        holds.chain(given_back).for_each(|hold| shift(&mut hold.until));
         parts.iter_mut().for_each(|part| part.each_leaked(shift));
-        self.wires.iter_mut().flatten().for_each(|sent| shift(&mut sent.at));
+        for Sent { kind, at, .. } in self.wires.iter_mut().flatten() {
+            shift(at);
+            if let Kind::Release(releasing) = kind {
+                releasing.asks.iter_mut().for_each(|hold| shift(&mut hold.until));
+            }
+        }
         // When the deadline of a guard has passed, the guard finds the loss by the clock. Then no other report is owed.
         self.owes_report &= self.actors.iter().flat_map(|actor| &actor.holds).all(|id| self.is_valid(*id));
     }
@@ -826,6 +851,7 @@ impl Model for World {
     fn normalize(&mut self) {
         for sent in self.wires.iter_mut().flatten().filter(|sent| sent.from == From::Nobody) {
             sent.at = NOW;
+            forget_asker(&mut sent.kind);
         }
         self.wires
             .iter_mut()
@@ -855,7 +881,7 @@ impl Model for World {
         assert!(!is_held || self.was_removed || self.count > 0, "a valid guard, and the server has no hold");
         assert!(!is_held || self.was_removed || self.other.is_none(), "two owners");
         assert!(self.count == 0 || self.machine.copies.at_most() > 0, "a hold that nobody counts");
-        let can_create = |kind: &Kind| matches!(kind, Kind::Acquire { want: 1, .. });
+        let can_create = |kind: &Kind| matches!(kind, Kind::Acquire { .. });
         let unrun = self.wires.iter().flatten().filter(|sent| sent.ran.is_none()).map(|sent| &sent.kind);
         let is_late = unrun.chain(self.late.iter().map(|(kind, _)| kind)).any(can_create);
         assert!(

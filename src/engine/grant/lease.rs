@@ -14,16 +14,11 @@ use crate::protocol::{Batch, ConfirmReply, Read, RenewalReply, Row, millis, pars
 use crate::store;
 
 /// The shortest time that Redis can count.
-const SHORTEST: Duration = Duration::from_millis(1);
+pub(super) const SHORTEST: Duration = Duration::from_millis(1);
 
 impl Grant {
     /// Renews this grant alone, for one hold, with a lease that the user chose.
-    pub(crate) async fn extend(
-        self: &Arc<Self>,
-        hold: &Hold,
-        member: usize,
-        lease: Duration,
-    ) -> Result<(), Fault> {
+    pub(crate) async fn extend(self: &Arc<Self>, hold: &Hold, lease: Duration) -> Result<(), Fault> {
         let connection = self.lock.connection().await?;
         let sent = clock::now();
         // Cap the lease at the end of the longest hold. Otherwise the server would keep the lock beyond that.
@@ -42,7 +37,7 @@ impl Grant {
             RenewalReply::Refused(error) => return Err(store::fault_in_script(error)),
         }
         let deadline = hold::lease::deadline(sent, lease);
-        hold.advance(member, now, deadline);
+        hold.advance(now, deadline);
         self.event(now, |machine, _| machine.lease.until = machine.lease.until.max(deadline));
         Ok(())
     }
@@ -65,7 +60,7 @@ impl Grant {
             if lease.is_none() {
                 state.renewal.end();
             } else if let Some(first) = state.machine.all_holds().next() {
-                state.renewing.begins(first.hold.metrics(), key.0);
+                state.renewing.begins(first.metrics(), key.0);
             }
             lease
         });

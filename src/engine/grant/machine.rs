@@ -1,20 +1,20 @@
 //! What a client decides about one owner id, as a pure state machine. It has no clock, no future and no mutex. Events
 //! come in with the time, and what is to be reported goes out as [`Effects`].
 //!
-//! A *part* is what one owner of this client holds, or acquires. The *copies* are the most that the server can have.
-//! The *target* is what the server is to have: the count of the part that wants most, or one for a hold that *stays*.
-//! Whatever the server can have above the target is
-//! *owed*. Either a future sends the release, and so attends to the grant, or the background does.
+//! A *part* is what one owner of this client holds, or acquires. The *copies* say whether the server can have a hold.
+//! The hold is *needed* while an owner holds or acquires it, or while it *stays*. A hold that is not needed, and that
+//! the server can have, is *owed*. Either a future sends the release, and so attends to the grant, or the background
+//! does.
 //!
-//! Commands need not wait for each other. A release never goes below the target, and the target counts acquires before
-//! they are sent. So only the release of a grant that nobody wants goes to zero, and nobody acquires with that id
-//! again.
+//! Commands need not wait for each other. A hold that is no longer needed never is again, so nobody acquires with that
+//! id behind its release. The hold count on the server is only shown: a re-entry and an inner release say it, and learn
+//! whether the hold is there.
 
 use std::time::Duration;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
-use super::copies::{Answer, Copies, Order, Release};
+use super::copies::{Answer, Copies, Order};
 use super::lingering::Lingering;
 use super::part::{Began, OwnerKey, Part};
 use crate::base::Caller;
@@ -161,26 +161,35 @@ enum Asked {
     Nothing,
     /// To repeat the release, because a copy can run late.
     Repeats,
-    /// To release what is above this count.
-    Releases {
-        to: std::cmp::Reverse<u32>,
-    },
+    Shows,
+    Releases,
 }
 
 /// A release that is about to be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Releasing {
-    pub(super) release: Release,
-    /// The release ends the hold of an owner. Otherwise it undoes an attempt, or lowers the count.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Releasing<H> {
+    /// The owner released an inner hold and still has so many: the command shows this count. `None`: the command ends
+    /// the hold on the server.
+    pub(super) shows: Option<(OwnerKey, u32)>,
+    pub(super) order: Order,
+    /// The release ends the hold of an owner. Otherwise it undoes an attempt, or shows the count.
     pub(super) ends_hold: bool,
     /// The release is a repetition, because a copy of an attempt can run late.
     pub(super) is_repeated: bool,
+    /// The holds that were given back before. The answer says whether the server still had them.
+    pub(super) asks: SmallVec<[H; 1]>,
 }
 
-impl Releasing {
-    pub(super) const fn keep(self) -> u32 {
-        self.release.keep
-    }
+/// What the answers to releases say about a loss.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Released {
+    /// How many releases are under way that end the hold. Two threads can swap their releases between here and the
+    /// connection, so any of them can have run first.
+    pub(super) under_way: u32,
+    /// A release ended the hold, or perhaps did.
+    has_perhaps_ended: bool,
+    /// A command found nothing.
+    found_nothing: bool,
 }
 
 /// How a release ended.
@@ -201,9 +210,13 @@ pub(crate) struct Machine<H> {
     /// The owners that stand on this grant: one, or the readers of this client that share a hold of the server.
     pub(super) parts: SmallVec<[Part<H>; 1]>,
     pub(super) stay: Stay,
-    /// Holds that were given back, each with the last command sent before. The next release says whether the server
-    /// still had them.
-    pub(super) given_back: SmallVec<[(H, Order); 1]>,
+    /// Holds that were given back. The next release says whether the server still had them.
+    pub(super) given_back: SmallVec<[H; 1]>,
+    /// The hold count that was shown last.
+    pub(super) shown: u32,
+    /// The owner that released an inner hold, until a command shows what it still has.
+    pub(super) shows_for: Option<OwnerKey>,
+    pub(super) released: Released,
     /// A read hold of this owner uses the id of this grant.
     pub(super) is_lent: bool,
     /// No other owner of this client may get the hold, because the diagnosis relies on this owner holding the lock.
@@ -229,11 +242,14 @@ pub(crate) struct Machine<H> {
 impl<H: Deadline> Machine<H> {
     /// Makes the machine of a grant that an owner begins to acquire.
     pub(crate) fn new(owner: OwnerKey, began: Began) -> Self {
-        let mut machine = Self {
+        Self {
             copies: Copies::default(),
-            parts: SmallVec::new(),
+            parts: smallvec![Part::pending(owner, began)],
             stay: Stay::None,
             given_back: SmallVec::new(),
+            shown: 1,
+            shows_for: None,
+            released: Released::default(),
             is_lent: false,
             is_reserved: false,
             joining: Joining::NotYet,
@@ -246,9 +262,7 @@ impl<H: Deadline> Machine<H> {
             attended: 0,
             asked: Asked::Nothing,
             requests: 0,
-        };
-        machine.attaches(owner, began);
-        machine
+        }
     }
 
     /// Adds an owner that is about to get a hold.
@@ -259,17 +273,21 @@ impl<H: Deadline> Machine<H> {
         }
     }
 
-    /// Begins another acquire of an owner that has a hold. Returns the count to ask for. `None`: the owner has no hold.
+    /// Begins another acquire of an owner that has a hold. Returns the count to show. `None`: the owner has no hold.
     pub(crate) fn reenters(&mut self, owner: OwnerKey, now: Moment) -> Option<u32> {
         let part = self.part_mut(owner).filter(|part| part.live(now) > 0)?;
         part.pending += 1;
-        Some(part.live(now) + part.pending)
+        Some(part.count())
     }
 
     /// Records that an acquire ended without a hold.
     pub(crate) fn ends_pending(&mut self, owner: OwnerKey) {
+        let shown = self.shown;
         if let Some(part) = self.part_mut(owner) {
             part.pending -= 1;
+            if part.has_holds() && part.count() < shown {
+                self.shows_for = Some(owner);
+            }
         }
         self.has_place = false;
         self.tidy();
@@ -328,7 +346,10 @@ impl<H: Deadline> Machine<H> {
         // was lost before is not listed, because its loss was told. Nor is a hold whose grant lingers or has other
         // owners.
         if hold.relies_on(now) && !self.lingers() && self.parts.iter().all(|part| part.owner == owner) {
-            self.given_back.push((hold, self.copies.last()));
+            self.given_back.push(hold);
+        }
+        if self.part(owner).is_some_and(|part| part.count() > 0) {
+            self.shows_for = Some(owner);
         }
         self.tidy();
     }
@@ -386,7 +407,7 @@ impl<H: Deadline> Machine<H> {
 
     /// Forgets the holds that were given back: no release will ask about them.
     pub(super) fn forgets_given_back(&mut self, effects: &mut Effects<H>) {
-        self.given_back.drain(..).for_each(|(hold, _)| effects.left(hold));
+        self.given_back.drain(..).for_each(|hold| effects.left(hold));
     }
 
     fn part_mut(&mut self, owner: OwnerKey) -> Option<&mut Part<H>> {
@@ -410,11 +431,9 @@ impl<H: Deadline> Machine<H> {
         self.all_holds().next().is_some()
     }
 
-    /// Returns the count that the server is to have.
-    pub(crate) fn target(&self, now: Moment) -> u32 {
-        let pending = |part: &Part<H>| if self.is_given_up { 0 } else { part.pending };
-        let stays = self.stays(now);
-        self.parts.iter().map(|part| part.live(now) + pending(part)).fold(stays.into(), u32::max)
+    /// Whether the server is to have the hold.
+    pub(crate) fn is_needed(&self, now: Moment) -> bool {
+        self.is_wanted() || self.stays(now) || self.parts.iter().any(|part| part.live(now) > 0)
     }
 
     /// Returns until when the lock stays held for its minimum hold time, if no owner holds it.
@@ -442,26 +461,48 @@ impl<H: Deadline> Machine<H> {
 
     /// Whether the server had no hold of this grant, although there should have been one.
     pub(crate) fn was_lost(&self) -> bool {
-        self.was_held() && (self.is_gone || self.copies.found_nothing())
+        self.was_held() && (self.is_gone || self.found_hold_missing())
     }
 
     /// Whether the hold seems lost, and a release that is under way can still explain the loss.
     pub(crate) fn was_perhaps_lost(&self) -> bool {
-        self.was_lost() && !self.is_gone && self.copies.expects_answer()
+        self.was_lost() && !self.is_gone && self.released.under_way > 0
     }
 
-    /// Records an attempt to hold `want` times, with this lease, that is about to be sent on this connection. `None`: a
-    /// shutdown gave the acquire up.
+    /// Whether a command found nothing, and no release can have ended the hold. A release that is under way can still
+    /// say that it did.
+    fn found_hold_missing(&self) -> bool {
+        self.released.found_nothing && !self.released.has_perhaps_ended
+    }
+
+    /// Records an attempt with this lease that is about to be sent on this connection. `None`: a shutdown gave the
+    /// acquire up.
     pub(crate) fn attempts(
         &mut self,
         connection: u64,
-        want: u32,
         lease: Duration,
         epoch: Epoch,
         rules: &Rules,
     ) -> Option<Order> {
+        self.acquires(lease, epoch, rules).then(|| self.copies.attempts(connection, 1))
+    }
+
+    /// Records that a re-entry is about to be sent, which shows this count. False: a shutdown gave the acquire up.
+    pub(crate) fn shows(&mut self, count: u32, lease: Duration, epoch: Epoch, rules: &Rules) -> bool {
+        let shows = self.acquires(lease, epoch, rules);
+        if shows {
+            self.shown = count;
+            // A re-entry can make the server's lease longer, whatever its outcome is. So the server can keep the lock
+            // after the earlier holds have ended.
+            self.lease.outlasts = true;
+        }
+        shows
+    }
+
+    /// Records the epoch and the lease of an acquire. False: a shutdown gave the acquire up.
+    fn acquires(&mut self, lease: Duration, epoch: Epoch, rules: &Rules) -> bool {
         if self.is_given_up {
-            return None;
+            return false;
         }
         if self.was_held() && self.epoch != epoch {
             // The owner re-enters after a switch to another master, or after a forced release. Until the server
@@ -470,10 +511,7 @@ impl<H: Deadline> Machine<H> {
         }
         self.epoch = epoch;
         self.asks_for(lease, rules);
-        // A re-entry can make the server's lease longer, whatever its outcome is. So the server can keep the lock after
-        // the earlier holds have ended.
-        self.lease.outlasts |= want > 1;
-        Some(self.copies.attempts(connection, want))
+        true
     }
 
     /// Records the lease that a command asks for.
@@ -517,66 +555,96 @@ impl<H: Deadline> Machine<H> {
         had_place
     }
 
-    /// Whether the server can have more than it is to have.
-    pub(crate) fn is_owed(&self, now: Moment) -> bool {
-        let at_most = self.copies.at_most();
-        // Usually the server can have one attempt under way, or nothing. Then nothing is owed, and the target is not
-        // computed.
-        at_most > u32::from(self.is_wanted()) && at_most > self.target(now)
+    /// What a release is needed for.
+    fn owes(&self, now: Moment) -> Asked {
+        // Usually the server can have one attempt under way, or nothing.
+        match () {
+            () if self.copies.at_most() == 0 => Asked::Nothing,
+            () if self.is_needed(now) && self.shows_for.is_some() => Asked::Shows,
+            () if self.is_needed(now) => Asked::Nothing,
+            () if self.copies.owes_release(0) => Asked::Releases,
+            () => Asked::Repeats,
+        }
     }
 
-    /// Whether the server can have more than it is to have, and has answered no release of it. False while an undo is
+    /// Whether the server can have a hold that is not needed, or an inner release has not shown its count.
+    pub(crate) fn is_owed(&self, now: Moment) -> bool {
+        self.owes(now) != Asked::Nothing
+    }
+
+    /// Whether the server can have a hold that is not needed, and has answered no release of it. False while an undo is
     /// repeated only because a late copy of an attempt can arrive.
     pub(crate) fn owes_release(&self, now: Moment) -> bool {
-        self.copies.owes_release(self.target(now))
+        self.owes(now) == Asked::Releases
+    }
+
+    /// Forgets that a count is not shown. False: a release is owed.
+    pub(crate) fn shows_no_more(&mut self, now: Moment) -> bool {
+        let forgets = self.is_needed(now);
+        self.shows_for.take_if(|_| forgets);
+        forgets
     }
 
     /// Begins a release, which is about to be sent. `None`: nothing is owed.
-    pub(crate) fn releases(&mut self, now: Moment) -> Option<Releasing> {
+    pub(crate) fn releases(&mut self, now: Moment) -> Option<Releasing<H>> {
         // A stay that is over is forgotten before its hold is released. Otherwise a caller that read the clock earlier
         // would still take the hold.
         self.ends_stay(now);
-        let keep = self.target(now);
-        if self.copies.at_most() <= keep {
-            return None;
+        let owes = self.owes(now);
+        let shows = match owes {
+            Asked::Nothing => return None,
+            Asked::Shows => self.shows_for.take(),
+            Asked::Repeats | Asked::Releases => None,
+        };
+        // The owner perhaps released all that it had, and the hold stays.
+        let shows = shows.map(|owner| (owner, self.part(owner).map_or(1, Part::count)));
+        match shows {
+            Some((_, count)) => (self.shown, self.lease.outlasts) = (count, true),
+            None => self.released.under_way += 1,
         }
         Some(Releasing {
-            is_repeated: !self.copies.owes_release(keep),
-            ends_hold: keep == 0 && self.was_held(),
-            release: self.copies.releases(keep),
+            shows,
+            order: self.copies.releases(),
+            is_repeated: owes == Asked::Repeats,
+            ends_hold: shows.is_none() && self.was_held(),
+            asks: std::mem::take(&mut self.given_back),
         })
     }
 
     /// Records how a release ended.
-    pub(crate) fn ends_release(
-        &mut self,
-        Releasing { release, .. }: Releasing,
-        end: End,
-        effects: &mut Effects<H>,
-    ) {
+    pub(crate) fn ends_release(&mut self, releasing: Releasing<H>, end: End, effects: &mut Effects<H>) {
+        let Releasing { shows, order, asks, .. } = releasing;
+        let released = &mut self.released;
+        released.under_way -= u32::from(shows.is_none());
         match end {
-            End::Answered { connection, is_gone } => self.copies.released(connection, release, is_gone),
-            End::NotRun => return self.copies.not_released(release),
-            End::Unknown => self.copies.perhaps_released(release),
-        }
-        let found_nothing = self.copies.found_nothing();
-        if found_nothing && self.copies.expects_answer() {
-            return; // a release that is under way can still explain the missing hold
-        }
-        if found_nothing && !self.has_holds() && !self.given_back.is_empty() {
-            // Report one loss for the lock, however many nested holds were given back.
-            let (hold, _) = self.given_back.remove(0);
-            effects.was_gone(hold);
-        }
-        // This release asked only about holds that were given back before it was sent. The next release asks about the
-        // others.
-        let is_asked = |(_, sent): &(H, Order)| found_nothing || *sent < release.order;
-        if found_nothing || matches!(end, End::Answered { .. }) {
-            while let Some(at) = self.given_back.iter().position(is_asked) {
-                effects.left(self.given_back.remove(at).0);
+            End::Answered { connection, is_gone } => {
+                released.found_nothing |= is_gone;
+                released.has_perhaps_ended |= !is_gone && shows.is_none();
+                if shows.is_none() {
+                    self.copies.released(connection, order);
+                }
+            }
+            End::NotRun | End::Unknown => {
+                released.has_perhaps_ended |= end == End::Unknown && shows.is_none();
+                self.shows_for = self.shows_for.or(shows.map(|(owner, _)| owner));
             }
         }
-        if found_nothing {
+        let is_lost = self.found_hold_missing();
+        if is_lost && self.released.under_way > 0 || !is_lost && !matches!(end, End::Answered { .. }) {
+            // A release that is under way can still explain the missing hold, or the next release asks.
+            return self.given_back.extend(asks);
+        }
+        let mut asks = asks.into_iter().chain(if is_lost {
+            std::mem::take(&mut self.given_back)
+        } else {
+            SmallVec::new()
+        });
+        if is_lost && !self.has_holds() {
+            // Report one loss for the lock, however many nested holds were given back.
+            asks.next().into_iter().for_each(|hold| effects.was_gone(hold));
+        }
+        asks.for_each(|hold| effects.left(hold));
+        if is_lost {
             self.loses(effects);
         }
     }
@@ -593,22 +661,16 @@ impl<H: Deadline> Machine<H> {
 
     /// Whether the background has to do more than it was asked for before. If so, counts a request.
     pub(super) fn asks_background(&mut self, now: Moment, effects: &mut Effects<H>) -> bool {
-        let at_most = self.copies.at_most();
-        // Often the server has nothing. Then nothing is owed, and the target is not computed.
-        let target = if at_most == 0 { 0 } else { self.target(now) };
-        if at_most <= target {
-            self.asked = Asked::Nothing;
-            if !self.given_back.is_empty() && self.stay == Stay::None && !self.copies.expects_answer() {
-                // Another acquire raised the target before a release was sent, so no release asks whether the server
-                // still had these holds. They leave the list.
-                self.forgets_given_back(effects);
-            }
-            return false;
+        let needs = self.owes(now);
+        if needs == Asked::Nothing
+            && !self.given_back.is_empty()
+            && self.stay == Stay::None
+            && self.released.under_way == 0
+        {
+            // No release asks whether the server still had these holds, because another owner joined. They leave the
+            // list.
+            self.forgets_given_back(effects);
         }
-        let needs = match self.copies.owes_release(target) {
-            true => Asked::Releases { to: std::cmp::Reverse(target) },
-            false => Asked::Repeats,
-        };
         if needs <= self.asked {
             self.asked = needs;
             return false;
@@ -624,8 +686,8 @@ impl<H: Deadline> Machine<H> {
     /// Records that the background's job has ended, which had `seen` this many requests. `forgets`: no copy can run any
     /// more, or the lease has ended. Then what is still owed is forgotten, unless a request came after those.
     pub(super) fn background_ends(&mut self, seen: u32, forgets: bool, now: Moment) {
-        if forgets && self.requests == seen {
-            self.copies.forgets_above(self.target(now));
+        if forgets && self.requests == seen && !self.is_needed(now) {
+            self.copies.forgets();
         }
         self.asked = Asked::Nothing;
     }
@@ -756,7 +818,7 @@ impl<H: Deadline> Machine<H> {
     /// Returns how long the server has to keep the lock, if nothing is renewed.
     pub(crate) fn left(&self, now: Moment) -> Duration {
         let stays = (self.stay != Stay::None).then(|| self.lease.until.since(now));
-        self.all_holds().map(|hold| hold.left(now)).chain(stays).max().unwrap_or_default()
+        self.all_holds().map(|hold| hold.at().since(now)).chain(stays).max().unwrap_or_default()
     }
 
     /// Records that the renewal sent at `sent` succeeded. The next one is due at `next`.
@@ -847,11 +909,11 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::engine::hold::deadline::HoldOnMember;
     use crate::engine::hold::effects::Fate;
     use crate::engine::hold::lease::Periods;
-    use crate::engine::hold::{EARLY, Hold, Renews, Subject, Term};
-    use crate::telemetry::Held;
+    use crate::engine::hold::tests::Nobody;
+    use crate::engine::hold::{EARLY, Hold, Renews, Term};
+    use crate::telemetry;
 
     const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
     const SECOND: Duration = Duration::from_secs(1);
@@ -873,44 +935,42 @@ mod tests {
     }
 
     /// A hold with this deadline, for an acquire that is counted already.
-    fn add(
-        machine: &mut Machine<HoldOnMember>,
-        owner: OwnerKey,
-        renews: Renews,
-        until: Moment,
-    ) -> HoldOnMember {
+    fn add(machine: &mut Machine<Arc<Hold>>, owner: OwnerKey, renews: Renews, until: Moment) -> Arc<Hold> {
         let term = Term { renews, ..Term::default() };
-        let hold = Arc::new(Hold::new([until], 1, term, Subject::default(), Held::default()));
-        let hold = HoldOnMember { hold, member: 0 };
-        assert!(machine.holds(owner, hold.clone(), (until, NOW), &rules()));
+        let hold = Arc::new(Hold::new(until, term, Nobody::lock(), telemetry::Held::default()));
+        assert!(machine.holds(owner, Arc::clone(&hold), (until, NOW), &rules()));
         hold
     }
 
-    fn ends_at(machine: &mut Machine<HoldOnMember>, now: Moment) {
+    fn ends_at(machine: &mut Machine<Arc<Hold>>, now: Moment) {
         let mut effects = Effects::default();
         machine.begins_renewal(now, now, &rules(), &mut effects);
     }
 
     #[test]
-    fn the_target_is_what_the_owner_with_most_holds_wants() {
+    fn the_count_of_the_owner_that_asked_last_is_shown_and_a_hold_is_needed_while_an_owner_has_one() {
         let [one, two] = [OwnerKey::default(), OwnerKey::default()];
         let (mut machine, end) = (Machine::new(one, here()), NOW.plus(LEASE));
-        assert_eq!(machine.target(NOW), 1, "an acquire under way");
+        let attempt = machine.copies.attempts(1, 1);
+        machine.answered(1, attempt, Answer::Granted);
         let first = add(&mut machine, one, Renews::Usual, end);
         assert_eq!(machine.reenters(one, NOW), Some(2));
         let readers = [(); 2].map(|()| {
             machine.attaches(two, here());
             add(&mut machine, two, Renews::Usual, end)
         });
-        assert_eq!(machine.target(NOW), 2, "one and an acquire, beside two");
+        assert!(machine.shows(2, LEASE, Epoch::default(), &rules()));
         machine.ends_pending(one);
+        let shows = |machine: &mut Machine<_>| Some(machine.releases(NOW)?.shows?.1);
+        assert_eq!(shows(&mut machine), Some(1), "the re-entry was given up");
         machine.leaks(&readers[0], NOW);
-        assert_eq!((machine.target(NOW), machine.live(two, NOW)), (2, 2), "one of the two is leaked");
+        assert_eq!((shows(&mut machine), machine.live(two, NOW)), (None, 2), "one of the two is leaked");
         machine.gives_back(&readers[1], false, NOW);
-        assert_eq!(machine.target(NOW), 1);
+        assert_eq!(shows(&mut machine), Some(1));
         machine.gives_back(&first, false, NOW);
+        assert_eq!(shows(&mut machine), None, "the other owner has the hold");
         machine.loses(&mut Effects::default());
-        assert_eq!((machine.target(NOW), machine.parts.len()), (0, 0));
+        assert!(!machine.is_needed(NOW) && machine.parts.is_empty());
     }
 
     #[test]
@@ -920,12 +980,12 @@ mod tests {
         let mut machine = Machine::new(owner, here());
         add(&mut machine, owner, Renews::Nothing, end);
         [later, soon].into_iter().for_each(|until| machine.stays_until(until, None));
-        assert_eq!((machine.target(NOW), machine.kept_until()), (1, None), "its owner has it");
+        assert_eq!((machine.is_needed(NOW), machine.kept_until()), (true, None), "its owner has it");
         ends_at(&mut machine, soon);
-        assert_eq!((machine.live(owner, soon), machine.target(soon)), (0, 1), "the hold has ended");
+        assert_eq!((machine.live(owner, soon), machine.is_needed(soon)), (0, true), "the hold has ended");
         assert_eq!(machine.kept_until(), Some(later), "nobody else releases it");
         machine.ends_stay(later);
-        assert_eq!((machine.target(later), machine.kept_until()), (0, None));
+        assert_eq!((machine.is_needed(later), machine.kept_until()), (false, None));
     }
 
     #[test]
@@ -937,7 +997,7 @@ mod tests {
             let lease = hold.renewed_lease(LEASE);
             machine.stays_until(NOW.plus(LEASE), lease);
             machine.gives_back(&hold, false, NOW);
-            assert_eq!((machine.renewed_lease(&rules()), machine.target(NOW)), (lease, 1));
+            assert_eq!((machine.renewed_lease(&rules()), machine.is_needed(NOW)), (lease, true));
         }
     }
 
@@ -948,7 +1008,7 @@ mod tests {
         for number in (1..=100).rev() {
             let hold = add(&mut machine, owner, Renews::Nothing, NOW.plus(SECOND * number));
             machine.leaks(&hold, NOW);
-            assert_eq!(Arc::strong_count(&hold.hold), 1, "nothing else refers to it");
+            assert_eq!(Arc::strong_count(&hold), 1, "nothing else refers to it");
             machine.attaches(owner, here());
         }
         machine.ends_pending(owner);
@@ -963,9 +1023,9 @@ mod tests {
         let owner = OwnerKey::default();
         let mut machine = Machine::new(owner, here());
         let until = NOW.plus(LEASE);
-        let holds = [1, 2, 3].map(|want| {
-            let order = machine.copies.attempts(1, want);
-            machine.answered(1, order, Answer::Granted);
+        let attempt = machine.copies.attempts(1, 1);
+        machine.answered(1, attempt, Answer::Granted);
+        let holds = [(); 3].map(|()| {
             machine.attaches(owner, here());
             add(&mut machine, owner, Renews::Usual, until)
         });
@@ -1002,7 +1062,7 @@ mod tests {
     }
 
     /// A hold of a reader, which the server granted at `NOW`, and which lingers for a second.
-    fn lingering(owner: OwnerKey) -> (Machine<HoldOnMember>, HoldOnMember) {
+    fn lingering(owner: OwnerKey) -> (Machine<Arc<Hold>>, Arc<Hold>) {
         let mut machine = Machine::new(owner, here());
         let attempt = machine.copies.attempts(1, 1);
         machine.answered(1, attempt, Answer::Granted);
@@ -1016,7 +1076,7 @@ mod tests {
         let [one, two] = [OwnerKey::default(), OwnerKey::default()];
         let (mut machine, hold) = lingering(one);
         machine.gives_back(&hold, false, NOW);
-        let joins_at = |machine: &Machine<HoldOnMember>, millis: u64| {
+        let joins_at = |machine: &Machine<Arc<Hold>>, millis: u64| {
             let now = NOW.plus(Duration::from_millis(millis));
             machine.clone().joins(two, here(), Epoch::default(), now, &rules()).is_some()
         };
@@ -1032,7 +1092,7 @@ mod tests {
         assert!(joins_at(&machine, 2_249) && !joins_at(&machine, 2_251));
         assert!(!asked.makes_gap || machine.lease.until > NOW.plus(LEASE), "it is renewed");
         assert_eq!(machine.begins_confirmation(Epoch::default(), false, sent), None, "nobody joined since");
-        assert_eq!(machine.target(sent), 0);
+        assert!(!machine.is_needed(sent));
     }
 
     /// After a switch to another master, the owner re-enters. The new master has perhaps not answered yet, and perhaps
@@ -1043,7 +1103,7 @@ mod tests {
         let joins = |epoch| {
             let (mut machine, _) = lingering(one);
             let want = machine.reenters(one, NOW).expect("it has a hold");
-            machine.attempts(1, want, LEASE, epoch, &rules()).expect("no shutdown");
+            assert!(machine.shows(want, LEASE, epoch, &rules()));
             machine.joins(two, here(), epoch, NOW, &rules()).is_some()
         };
         assert!(joins(Epoch::default()) && !joins(Epoch { switches: 1, forced: 0 }));
@@ -1062,7 +1122,7 @@ mod tests {
             if let Some(asked) = asked {
                 machine.confirmed(asked, NOW, false, (answered_in, NOW), &rules());
             }
-            machine.target(NOW) == 0
+            !machine.is_needed(NOW)
         };
         let same = Epoch::default();
         assert!(!ends(same, false, same));
@@ -1086,7 +1146,7 @@ mod tests {
     /// Nobody polls the future, so its attempt reaches the server after the release, and is answered after it.
     #[test]
     fn what_an_attempt_is_granted_after_a_shutdown_gave_it_up_is_owed() {
-        let mut machine: Machine<HoldOnMember> = Machine::new(OwnerKey::default(), here());
+        let mut machine: Machine<Arc<Hold>> = Machine::new(OwnerKey::default(), here());
         let attempt = machine.copies.attempts(1, 1);
         machine.gives_up();
         let release = machine.releases(NOW).expect("owed");
@@ -1113,7 +1173,7 @@ mod tests {
             let releases = [(); 2].map(|()| machine.releases(NOW).expect("owed"));
             let told = order.map(|index| {
                 let (mut effects, end) = (Effects::default(), End::Answered { connection: 1, is_gone: true });
-                machine.ends_release(releases[index], end, &mut effects);
+                machine.ends_release(releases[index].clone(), end, &mut effects);
                 (
                     effects.holds().iter().map(|(_, fate)| *fate).collect::<Vec<_>>(),
                     machine.was_perhaps_lost(),
@@ -1124,22 +1184,21 @@ mod tests {
     }
 
     /// A hold of a machine of its own, which ends after this time although it is renewed.
-    fn bounded(ends: Option<Duration>) -> (Machine<HoldOnMember>, HoldOnMember) {
+    fn bounded(ends: Option<Duration>) -> (Machine<Arc<Hold>>, Arc<Hold>) {
         let owner = OwnerKey::default();
         let mut machine = Machine::new(owner, here());
         let term = Term { renews: Renews::Usual, ends: ends.map(|time| NOW.plus(time)), ..Term::default() };
         let until = NOW.plus(LEASE);
-        let hold = Arc::new(Hold::new([until], 1, term, Subject::default(), Held::default()));
-        let hold = HoldOnMember { hold, member: 0 };
-        assert!(machine.holds(owner, hold.clone(), (until, NOW), &rules()));
+        let hold = Arc::new(Hold::new(until, term, Nobody::lock(), telemetry::Held::default()));
+        assert!(machine.holds(owner, Arc::clone(&hold), (until, NOW), &rules()));
         (machine, hold)
     }
 
-    fn begins(machine: &mut Machine<HoldOnMember>, due: Moment, now: Moment) -> Option<Duration> {
+    fn begins(machine: &mut Machine<Arc<Hold>>, due: Moment, now: Moment) -> Option<Duration> {
         machine.begins_renewal(due, now, &rules(), &mut Effects::default())
     }
 
-    fn ends(machine: &mut Machine<HoldOnMember>, sent: Moment) {
+    fn ends(machine: &mut Machine<Arc<Hold>>, sent: Moment) {
         machine.renewed(sent, sent.plus(LEASE / 3), sent, &rules(), &mut Effects::default());
     }
 
@@ -1237,8 +1296,8 @@ mod tests {
         machine.reenters(owner, now).expect("it is held");
         let term = Term { renews: Renews::Usual, ends: Some(NOW.plus(LEASE * 100)), ..Term::default() };
         let until = now.plus(LEASE);
-        let hold = Arc::new(Hold::new([until], 1, term, Subject::default(), Held::default()));
-        assert!(machine.holds(owner, HoldOnMember { hold, member: 0 }, (until, now), &rules()));
+        let hold = Arc::new(Hold::new(until, term, Nobody::lock(), telemetry::Held::default()));
+        assert!(machine.holds(owner, hold, (until, now), &rules()));
         ends(&mut machine, now);
         machine.gives_back(&first, false, now);
         assert!(machine.due(now, &rules()).expect("a renewal") < until);
@@ -1248,19 +1307,16 @@ mod tests {
     fn the_background_is_asked_once_for_each_thing() {
         let asks = |machine: &mut Machine<_>| machine.asks_background(NOW, &mut Effects::default());
         let owner = OwnerKey::default();
-        let mut machine: Machine<HoldOnMember> = Machine::new(owner, here());
-        machine.attaches(owner, here());
-        machine.copies.attempts(1, 2);
+        let mut machine: Machine<Arc<Hold>> = Machine::new(owner, here());
+        machine.copies.attempts(1, 1);
         assert!(!asks(&mut machine), "nothing is owed");
         machine.ends_pending(owner);
         assert!(asks(&mut machine) && !asks(&mut machine));
-        machine.ends_pending(owner);
-        assert!(asks(&mut machine), "more is owed");
         let release = machine.releases(NOW).expect("owed");
         assert!(!asks(&mut machine), "it is not answered");
-        let end = End::Answered { connection: 2, is_gone: true };
+        let end = End::Answered { connection: 1, is_gone: true };
         machine.ends_release(release, end, &mut Effects::default());
-        assert!(!asks(&mut machine), "the re-entry was undone");
+        assert!(!asks(&mut machine), "the attempt was undone");
         machine.attended();
         machine.copies.attempts(2, 1);
         assert!(!asks(&mut machine), "a future sends the release");

@@ -1,9 +1,9 @@
 //! A grant: what one owner id holds, or possibly holds, on one lock of one server.
 //!
-//! An owner that holds nothing on a name gets a new grant with a new id when it begins to acquire. Re-entries raise the
-//! grant's count and releases lower it. At zero the grant is over, and its id is never used again. So it does no harm
-//! if a command is sent twice, or if an old copy of it runs late. A copy names an id and a target count, and finds
-//! either nothing or the hold that it was meant for. There is one exception: a late copy of a first acquire creates a
+//! An owner that holds nothing on a name gets a new grant with a new id when it begins to acquire. Its re-entries use the
+//! same grant. When nobody needs the hold any more, the grant is over, and its id is never used again. So it does no
+//! harm if a command is sent twice, or if an old copy of it runs late. A copy names an id, and finds either nothing or
+//! the hold that it was meant for. There is one exception: a late copy of a first acquire creates a
 //! hold. The background repeats the release until no such copy can arrive.
 //!
 //! [`machine`] decides, and is pure. Its parts are in files of their own: what this client wants is [`part`], what the
@@ -30,8 +30,8 @@
 //! - A lock stays held for its minimum hold time.
 //! - An end can be reached from every state.
 //!
-//! It does not cover places in a fair queue, several permits, leases of their own, switches to another master, locks of
-//! several members, and threads that swap commands between the machine and the connection. The simulated worlds and the
+//! It does not cover places in a fair queue, several permits, leases of their own, switches to another master,
+//! and threads that swap commands between the machine and the connection. The simulated worlds and the
 //! tests with shuttle do.
 
 mod attempt;
@@ -59,7 +59,7 @@ use machine::{Epoch, Joining};
 use part::{Began, OwnerKey};
 
 use super::hold::Hold;
-use super::hold::deadline::HoldOnMember;
+use super::hold::deadline::Deadline;
 use super::hold::lease::{Rules, due_after};
 use super::lock_ref::LockRef;
 use super::scheduler::Slot;
@@ -69,8 +69,8 @@ use crate::base::sync::{lock, nothing_is_locked};
 use crate::protocol::{Arg, HolderRef, PermitIds};
 use crate::telemetry::Renewing;
 
-type Machine = machine::Machine<HoldOnMember>;
-type Effects = super::hold::effects::Effects<HoldOnMember>;
+type Machine = machine::Machine<Arc<Hold>>;
+type Effects = super::hold::effects::Effects<Arc<Hold>>;
 
 /// What one owner id holds, or possibly holds, on one lock of one server.
 pub(crate) struct Grant {
@@ -114,9 +114,9 @@ impl Grant {
         Self { lock, id, number, state: Mutex::new(state) }
     }
 
-    /// Asks the machine.
-    fn ask<T>(&self, question: impl FnOnce(&Machine) -> T) -> T {
-        question(&lock(&self.state).machine)
+    /// Asks the machine, or tells it of an event from which nothing follows.
+    fn ask<T>(&self, question: impl FnOnce(&mut Machine) -> T) -> T {
+        question(&mut lock(&self.state).machine)
     }
 
     /// Tells the machine of an event, and does what follows from it.
@@ -215,14 +215,8 @@ impl Grant {
 
     /// Adds a hold that the server granted until `until`, for an acquire under way. From here on, the watchdog renews
     /// it. False: a shutdown gave the acquire up meanwhile.
-    fn add_hold(
-        self: &Arc<Self>,
-        owner: OwnerKey,
-        (hold, member): (&Arc<Hold>, usize),
-        until: Moment,
-        now: Moment,
-    ) -> bool {
-        let (hold, rules) = (HoldOnMember { hold: Arc::clone(hold), member }, self.rules());
+    fn add_hold(self: &Arc<Self>, owner: OwnerKey, hold: &Arc<Hold>, until: Moment, now: Moment) -> bool {
+        let (hold, rules) = (Arc::clone(hold), self.rules());
         let (is_added, epoch) =
             self.event(now, |machine, _| (machine.holds(owner, hold, (until, now), rules), machine.epoch));
         if is_added && epoch.switches != self.lock.engine.store.switch_count() {
@@ -235,24 +229,23 @@ impl Grant {
 
     /// Records the fencing token that the server granted.
     fn sets_token(&self, token: u64) {
-        lock(&self.state).machine.token = token;
+        self.ask(|machine| machine.token = token);
     }
 
     /// Records that the granted hold is perhaps gone already, so it must not be handed over.
     pub(crate) fn forbids_hand_over(&self) {
-        lock(&self.state).machine.lease.is_unsure = true;
+        self.ask(|machine| machine.lease.is_unsure = true);
     }
 
     /// Removes a hold that was given back: from here on, the lease is not renewed for it. The caller sends the release,
     /// and calls [`no_longer_attended`](Self::no_longer_attended) when it stops.
     pub(crate) fn give_back(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) {
-        let hold = HoldOnMember { hold: Arc::clone(hold), member: 0 };
-        self.event(now, |machine, _| machine.gives_back(&hold, true, now));
+        self.event(now, |machine, _| machine.gives_back(hold, true, now));
     }
 
     /// Records that a future attends to this grant, and so sends what is owed.
     pub(crate) fn attended(&self) {
-        lock(&self.state).machine.attended();
+        self.ask(|machine| machine.attended());
     }
 
     /// Records that a future no longer attends to this grant. False: something is left, and [`look`](Self::look) has to
@@ -269,21 +262,20 @@ impl Grant {
     }
 
     /// Keeps the lock held until then, even if `hold` is given back before.
-    pub(crate) fn stays_until(self: &Arc<Self>, until: Moment, hold: &Hold, now: Moment) {
+    pub(crate) fn stays_until(self: &Arc<Self>, until: Moment, hold: &Arc<Hold>, now: Moment) {
         let lease = hold.renewed_lease(self.lock.engine.config.watchdog_lease());
         self.event(now, |machine, _| machine.stays_until(until, lease));
     }
 
     /// Leaves a hold to end with its lease.
     pub(crate) fn leak(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) {
-        let hold = HoldOnMember { hold: Arc::clone(hold), member: 0 };
-        self.event(now, |machine, _| machine.leaks(&hold, now));
+        self.event(now, |machine, _| machine.leaks(hold, now));
     }
 
     /// Lends the id of this grant to a read hold of the same owner. False: the owner has no hold here.
     /// [`look`](Self::look) has to follow, with nothing locked.
     fn lends(&self, owner: OwnerKey, now: Moment) -> bool {
-        lock(&self.state).machine.lends(owner, now)
+        self.ask(|machine| machine.lends(owner, now))
     }
 
     /// Records that an acquire of an owner ended without a hold.
@@ -324,33 +316,34 @@ impl Grant {
 
     /// Whether the server had no hold of this grant, although there should have been one.
     pub(crate) fn is_gone(&self) -> bool {
-        self.ask(machine::Machine::was_lost)
+        self.ask(|machine| machine.was_lost())
     }
 
     /// Whether the hold seems gone, and the answer to another release that is under way can still explain that.
     pub(crate) fn is_perhaps_gone(&self) -> bool {
-        self.ask(machine::Machine::was_perhaps_lost)
+        self.ask(|machine| machine.was_perhaps_lost())
     }
 
-    /// Whether the server can have more holds than desired, or a late copy of an attempt can add one.
+    /// Whether the server can have a hold that is not needed, or a late copy of an attempt can create one, or a count is
+    /// not shown.
     pub(crate) fn is_owed(&self, now: Moment) -> bool {
         self.ask(|machine| machine.is_owed(now))
     }
 
-    /// Whether the server can have more holds than desired, and has not answered a release of them yet. False while an
+    /// Whether the server can have a hold that is not needed, and has not answered a release of it yet. False while an
     /// undo is repeated only because a late copy of an attempt can arrive.
     pub(crate) fn owes_release(&self, now: Moment) -> bool {
         self.ask(|machine| machine.owes_release(now))
     }
 
-    /// Whether the server can have anything of this grant: a hold, or a place in a queue.
-    pub(crate) fn may_exist_on_server(&self) -> bool {
-        self.ask(|machine| machine.copies.at_most() > 0)
-    }
-
     /// Whether a first acquire possibly ran without an answer, or a copy of it can still run.
     pub(crate) fn may_run_late(&self) -> bool {
         self.ask(|machine| machine.copies.may_run_late())
+    }
+
+    /// Forgets that a count is not shown. False: a release is owed.
+    fn shows_no_more(&self, now: Moment) -> bool {
+        lock(&self.state).machine.shows_no_more(now)
     }
 
     fn longest_lease(&self) -> Duration {

@@ -3,15 +3,16 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
+use smallvec::SmallVec;
+
 use crate::base::Caller;
 use crate::base::clock::Moment;
 use crate::base::error::{Error, Result};
 use crate::base::sync::lock;
-use crate::engine::grant::Grant;
 use crate::engine::grant::part::OwnerKey;
 use crate::engine::grant::pending::PendingHold;
+use crate::engine::grant::{Grant, Machine};
 use crate::engine::lock_ref::LockRef;
-use crate::engine::members::PerMember;
 
 impl Default for OwnerKey {
     fn default() -> Self {
@@ -65,7 +66,7 @@ struct Grants {
 pub(crate) struct Start {
     pub(crate) pending: PendingHold,
     /// Earlier grants of this owner that the server possibly still has. They have to be released first.
-    pub(crate) ended: PerMember<Arc<Grant>>,
+    pub(crate) ended: SmallVec<[Arc<Grant>; 1]>,
 }
 
 impl OwnerGrants {
@@ -78,12 +79,15 @@ impl OwnerGrants {
         let is_shared = target.protocol.is_shared();
         // `over` is dropped after the mutex is unlocked: the drop of a grant can end the span of a hold, and that runs
         // code of the user.
-        let mut over = PerMember::new();
+        let mut over = SmallVec::<[_; 1]>::new();
         let mut grants = lock(&self.grants);
+        // The usual case: the grant before is over, and is not asked further questions.
+        let is_over = |machine: &mut Machine| machine.parts.is_empty() && !machine.owes_release(now);
+        over.extend(grants.of(is_shared).take_if(|grant| grant.ask(is_over)));
         grants.check_family(self.key, target, now)?;
         let reenter = |grant| PendingHold::reenter(grant, self.key, now);
         if let Some(pending) = grants.of(is_shared).as_ref().and_then(reenter) {
-            return Ok(Start { pending, ended: PerMember::new() });
+            return Ok(Start { pending, ended: SmallVec::new() });
         }
         let pending = grants.begin(self.key, target, now, caller)?;
         // The list keeps earlier grants until they are released. If this call is dropped before that, the owner's next
@@ -132,7 +136,7 @@ impl OwnerGrants {
         if !grant.owes_release(now) {
             return;
         }
-        let mut over = PerMember::new(); // dropped after unlocking, as in `start`
+        let mut over = SmallVec::<[_; 1]>::new(); // dropped after unlocking, as in `start`
         let mut grants = lock(&self.grants);
         // Before the list would grow, released grants are removed. So its size follows the number of grants that still
         // need a release.

@@ -47,6 +47,11 @@ impl<H: Deadline> Part<H> {
         u32::try_from(live + leaked).unwrap_or(u32::MAX)
     }
 
+    /// The hold count to show.
+    pub(super) fn count(&self) -> u32 {
+        u32::try_from(self.holds.len() + self.leaked.len()).unwrap_or(u32::MAX) + self.pending
+    }
+
     pub(super) fn has_holds(&self) -> bool {
         !self.holds.is_empty() || !self.leaked.is_empty()
     }
@@ -74,7 +79,7 @@ impl<H: Deadline> Part<H> {
         self.leaked.last().copied()
     }
 
-    /// Removes holds that have ended. The release follows from the lower target.
+    /// Removes holds that have ended. If the hold is no longer needed, its release follows.
     pub(super) fn forget_ended(&mut self, now: Moment, effects: &mut Effects<H>) {
         let mut index = 0;
         while let Some(hold) = self.holds.get(index) {

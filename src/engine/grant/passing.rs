@@ -29,7 +29,7 @@ impl<H: Deadline> Machine<H> {
             // A hold with a longer lease is not handed over: if this process died, other clients would wait for that
             // lease.
             && self.lease.longest <= rules.lease
-            && hold.left(now) >= rules.lease / 2
+            && hold.at().since(now) >= rules.lease / 2
             && hold.relies_on(now)
             && self.copies.is_certainly_one()
             && self.epoch == epoch;
@@ -52,6 +52,7 @@ impl<H: Deadline> Machine<H> {
             && !self.is_reserved
             && !self.is_lent
             && !self.is_gone
+            && self.shows_for.is_none()
     }
 
     /// Lets an owner take the offered hold, as the end of an acquire. Returns the deadline of the hold. `None`: the
@@ -140,7 +141,7 @@ impl<H: Deadline> Machine<H> {
         self.joining == Joining::Open
             && !self.is_gone
             && !self.is_given_up
-            && self.target(now) > 0
+            && self.is_needed(now)
             && is_fresh
             && self.lease.until.since(now) >= rules.lease / 2
             && self.epoch == epoch

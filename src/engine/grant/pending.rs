@@ -15,9 +15,10 @@ use crate::engine::lock_ref::LockRef;
 pub(crate) struct PendingHold {
     pub(crate) grant: Arc<Grant>,
     pub(crate) owner: OwnerKey,
-    /// The count that the attempt asks for: 1 for a first acquire, more for a re-entry.
+    /// The hold count that the acquire makes: 1 for a first acquire, more for a re-entry.
     pub(crate) want: u32,
-    is_taken: bool,
+    /// It became a hold, or was given up.
+    pub(crate) is_over: bool,
     /// The key of this value in the list of acquires under way.
     key: usize,
     /// The owner holds the write lock, so no other owner can block this read.
@@ -62,27 +63,27 @@ impl PendingHold {
 
     fn new(grant: Arc<Grant>, owner: OwnerKey, want: u32, nested_in_write: bool) -> Self {
         let key = grant.lock.engine.under_way.add(Arc::clone(&grant));
-        Self { grant, owner, want, is_taken: false, key, nested_in_write }
+        Self { grant, owner, want, is_over: false, key, nested_in_write }
     }
 
     /// Becomes a hold, which the server granted until `until`. False: a shutdown gave the acquire up meanwhile.
-    pub(crate) fn take(&mut self, hold: &Arc<Hold>, member: usize, until: Moment, now: Moment) -> bool {
-        self.is_taken = self.grant.add_hold(self.owner, (hold, member), until, now);
-        self.is_taken
+    pub(crate) fn take(&mut self, hold: &Arc<Hold>, until: Moment, now: Moment) -> bool {
+        self.is_over = self.grant.add_hold(self.owner, hold, until, now);
+        self.is_over
     }
 
-    /// Gives the acquire up. Returns the grant, unless the acquire became a hold.
-    pub(crate) fn give_up(self) -> Option<Arc<Grant>> {
-        (!self.is_taken).then(|| Arc::clone(&self.grant))
+    /// Gives the acquire up. What the server can have of it is owed from here on, because the target no longer counts the
+    /// acquire. The background undoes it.
+    pub(crate) fn give_up(&mut self, now: Moment) {
+        self.is_over = true;
+        self.grant.ends_pending(self.owner, now);
     }
 }
 
 impl Drop for PendingHold {
     fn drop(&mut self) {
-        if !self.is_taken {
-            // What the server can have of this acquire is owed from here on, because the target no longer counts the
-            // acquire. The background undoes it.
-            self.grant.ends_pending(self.owner, clock::now());
+        if !self.is_over {
+            self.give_up(clock::now());
         }
         // Remove the acquire from the list last: a shutdown that finds the list empty must find the undo in the
         // background.

@@ -1,22 +1,24 @@
-//! The release of a grant: its count on the server is lowered to what is wanted.
+//! The release of a grant, and of an inner hold: that only shows the hold count, and learns whether the hold is there.
 
 use std::sync::Arc;
 
 use super::Grant;
+use super::lease::SHORTEST;
 use super::machine::{End, Releasing};
 use super::sharing::Offer;
 use crate::base::clock;
 use crate::base::error::LockId;
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::timer::timeout;
+use crate::engine::hold::Hold;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::wait::queue::{Receivers, WaitQueue};
-use crate::protocol::{Call, ReleaseReply, Reply};
+use crate::protocol::{AcquireReply, Call, ReleaseReply, Reply};
 use crate::store::Connection;
 
 impl Grant {
-    /// Lowers the count on the server to the target, if the server can have more. Other commands about this grant can
-    /// be under way meanwhile.
+    /// Releases the hold if it is not needed, or shows the count after an inner release. Other commands about this grant
+    /// can be under way meanwhile.
     pub(crate) async fn release_owed(self: &Arc<Self>) -> Result<(), Fault> {
         if !self.is_owed(clock::now()) {
             return Ok(());
@@ -24,13 +26,28 @@ impl Grant {
         let mut connection = self.lock.connection().await?;
         let now = clock::now();
         let Some(releasing) = self.event(now, |machine, _| machine.releases(now)) else { return Ok(()) };
-        let mut sent = SentRelease { grant: self, releasing, end: End::Unknown };
-        let call = self.lock.protocol.release(self.holder(), releasing.keep());
-        let is_gone = match self.send_release(&mut connection, &call, releasing).await {
-            Ok(reply) => {
+        let (shows, kind) = (releasing.shows, (releasing.ends_hold, releasing.is_repeated));
+        let mut sent = SentRelease { grant: self, releasing: Some(releasing), end: End::Unknown };
+        let call = match shows {
+            None => self.lock.protocol.release(self.holder()),
+            Some((_, count)) => {
+                let left = self.ask(|machine| machine.left(now)).max(SHORTEST);
+                self.lock.protocol.show(self.holder(), count, left)
+            }
+        };
+        let reply = match shows {
+            None => self.send_release(&mut connection, &call, kind).await.map(|reply| {
                 report_release(reply, &self.lock);
                 reply == ReleaseReply::Gone
-            }
+            }),
+            Some(_) => self
+                .lock
+                .run(&connection, &call)
+                .await
+                .and_then(|reply| Ok(AcquireReply::parse(&reply, false)? == AcquireReply::Lost)),
+        };
+        let is_gone = match reply {
+            Ok(is_gone) => is_gone,
             // Another client overwrote the key, so the hold is gone.
             Err(fault) if fault.kind == FaultKind::WrongType => true,
             Err(fault) => {
@@ -40,9 +57,9 @@ impl Grant {
                 return Err(fault);
             }
         };
-        if releasing.keep() == 0 {
-            // A master that is promoted later can lack this release, and would keep the lock until its lease ends. So a
-            // full release is kept for a repetition. After a partial release, the lock stays held in any case.
+        if shows.is_none() {
+            // A master that is promoted later can lack this release, and would keep the lock until its lease ends. So
+            // the release is kept for a repetition.
             self.lock.engine.releases.keep(self.lock.route, call);
         }
         sent.end = End::Answered { connection: connection.number(), is_gone };
@@ -55,13 +72,13 @@ impl Grant {
         &self,
         connection: &mut Connection,
         call: &Call,
-        releasing: Releasing,
+        (ends_hold, is_repeated): (bool, bool),
     ) -> Result<ReleaseReply, Fault> {
-        let waiters = if releasing.ends_hold { self.waiters() } else { None };
+        let waiters = if ends_hold { self.waiters() } else { None };
         if let Some((queue, _)) = &waiters {
             queue.with(|machine| machine.release_begins(clock::now()));
         }
-        let behind = match releasing.is_repeated && self.lock.engine.config.sync().is_some() {
+        let behind = match is_repeated && self.lock.engine.config.sync().is_some() {
             // Boxed: this branch is rare, and its future would make the future of every call larger.
             true => Box::pin(self.release_behind_acquire(call)).await,
             false => None,
@@ -115,13 +132,14 @@ impl Grant {
 /// A release that the machine has counted. Dropping this value tells the machine how the release ended.
 struct SentRelease<'a> {
     grant: &'a Arc<Grant>,
-    releasing: Releasing,
+    releasing: Option<Releasing<Arc<Hold>>>,
     end: End,
 }
 
 impl Drop for SentRelease<'_> {
     fn drop(&mut self) {
-        let Self { grant, releasing, end } = *self;
+        let Self { grant, end, .. } = *self;
+        let Some(releasing) = self.releasing.take() else { return };
         let says_more = grant.event(clock::now(), |machine, effects| {
             let was_open = machine.was_perhaps_lost();
             machine.ends_release(releasing, end, effects);

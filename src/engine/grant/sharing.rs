@@ -13,7 +13,6 @@ use crate::base::Caller;
 use crate::base::clock::{self, Moment};
 use crate::base::sync::{lock, nothing_is_locked};
 use crate::engine::hold::Hold;
-use crate::engine::hold::deadline::HoldOnMember;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::wait::machine::STALLED;
 
@@ -35,7 +34,7 @@ impl Offer {
 impl Drop for Offer {
     fn drop(&mut self) {
         nothing_is_locked();
-        if self.0.ask(Machine::is_offered) {
+        if self.0.ask(|machine| machine.is_offered()) {
             self.0.event(clock::now(), |machine, _| machine.takes_back());
         }
     }
@@ -47,12 +46,11 @@ impl Grant {
     /// The hold stays on the server all the time, so no other client can enter in between.
     pub(crate) fn hand_over(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) -> bool {
         let engine = &self.lock.engine;
-        let Some((queue, _)) = self.waiters().filter(|_| hold.has_one_member()) else { return false };
-        let (hold, epoch, rules) =
-            (HoldOnMember { hold: Arc::clone(hold), member: 0 }, self.epoch(), self.rules());
+        let Some((queue, _)) = self.waiters().filter(|_| !hold.is_of_member()) else { return false };
+        let (epoch, rules) = (self.epoch(), self.rules());
         let offer = |time, granted_at| {
             let machine = &mut lock(&self.state).machine;
-            let is_offered = machine.offers(&hold, (time, granted_at), now.plus(STALLED), epoch, now, rules);
+            let is_offered = machine.offers(hold, (time, granted_at), now.plus(STALLED), epoch, now, rules);
             is_offered.then(|| Offer(Arc::clone(self)))
         };
         let is_offered = engine.check_open().is_ok() && queue.offer(engine.config.sharing(), now, offer);
@@ -84,11 +82,10 @@ impl Grant {
     /// Gives back a hold whose grant lingers, and releases nothing. False: nothing was changed, so the hold has to be
     /// released.
     pub(crate) fn leave_to_linger(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) -> bool {
-        if !self.is_shared() || !self.ask(Machine::lingers) || self.lock.engine.is_closing() {
+        if !self.is_shared() || !self.ask(|machine| machine.lingers()) || self.lock.engine.is_closing() {
             return false;
         }
-        let hold = HoldOnMember { hold: Arc::clone(hold), member: 0 };
-        self.event(now, |machine, _| machine.leaves_to_linger(&hold, now))
+        self.event(now, |machine, _| machine.leaves_to_linger(hold, now))
     }
 
     /// Lets no more readers join the hold. A lingering hold now ends with the readers that have it.
@@ -107,7 +104,7 @@ impl ReadGrants {
         if let Some(before) = before.and_then(|before| before.upgrade()) {
             // No reader and no writer of this client finds the replaced grant any more, so nobody else would end its
             // lingering.
-            if before.ask(Machine::lingers) {
+            if before.ask(|machine| machine.lingers()) {
                 before.close_to_readers(now);
             }
         }
@@ -122,7 +119,7 @@ impl ReadGrants {
 
     /// Ends the lingering of the newest hold of a lock, if it lingers.
     pub(crate) fn end_lingering(&self, lock_key: &str, now: Moment) {
-        if let Some(grant) = self.newest(lock_key).filter(|grant| grant.ask(Machine::lingers)) {
+        if let Some(grant) = self.newest(lock_key).filter(|grant| grant.ask(|machine| machine.lingers())) {
             grant.close_to_readers(now);
         }
     }

@@ -186,7 +186,9 @@ impl Grant {
             if self.owes_release(now) {
                 progress.answered = None;
             }
-            let pause = match self.release_owed_in_turn(turn.take()).await {
+            let released = self.release_owed_in_turn(turn.take()).await;
+            let now = clock::now();
+            let pause = match released {
                 Ok(()) => {
                     let late = if engine.is_closing() { LATE_COPIES_AT_SHUTDOWN } else { LATE_COPIES };
                     if progress.answered.get_or_insert_with(Instant::now).elapsed() > late {
@@ -194,6 +196,8 @@ impl Grant {
                     }
                     again.pause()
                 }
+                // A count that is only shown is not worth another try.
+                Err(_) if self.shows_no_more(now) => return Ok(false),
                 // The lease has ended, and no copy can create another hold, so the server has nothing. A shutdown does
                 // not wait for an answer that confirms this.
                 Err(_) if engine.is_closing() && Instant::now() >= progress.ends && !self.may_run_late() => {
@@ -235,7 +239,7 @@ impl Grant {
                     return Ok(true);
                 }
             };
-            if self.is_owed(clock::now()) {
+            if self.is_owed(now) {
                 progress.rest(engine, pause).await;
             }
         }

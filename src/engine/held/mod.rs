@@ -8,18 +8,19 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use release::{MemberHold, PendingRelease};
+use release::PendingRelease;
 use tracing::Span;
 
 use crate::base::clock::{self, Moment};
 use crate::base::error::{Error, LockId, Lost, Result};
-use crate::base::fault::Fault;
 use crate::base::options;
 use crate::base::timer::sleep;
 use crate::engine::grant::Grant;
+use crate::engine::grant::part::OwnerKey;
+use crate::engine::grant::pending::PendingHold;
+use crate::engine::handle::Handle;
 use crate::engine::hold::Hold;
 use crate::engine::lock_ref::LockRef;
-use crate::engine::members::{PerMember, vote};
 use crate::engine::retry::Tries;
 use crate::protocol::PermitIds;
 use crate::telemetry::inside;
@@ -31,29 +32,46 @@ const BETWEEN_QUESTIONS: Duration = Duration::from_millis(250);
 #[allow(unnameable_types, unreachable_pub, reason = "the sealed part of a public trait takes it")]
 #[allow(missing_debug_implementations, reason = "nobody outside has one")]
 pub struct HeldLock {
-    name: Arc<str>,
     hold: Arc<Hold>,
-    members: PerMember<MemberHold>,
+    grant: Arc<Grant>,
+    /// The owner of the hold.
+    owner: OwnerKey,
+    /// The hold was released or leaked.
+    is_over: bool,
 }
 
 impl HeldLock {
-    /// `min_hold`: until when the lock stays held, even if the guard is released before, or the hold is lost for this
-    /// client.
-    pub(crate) fn new(
-        name: Arc<str>,
-        hold: Arc<Hold>,
-        members: PerMember<MemberHold>,
-        min_hold: Option<Moment>,
-        now: Moment,
-    ) -> Self {
-        if let Some(until) = min_hold {
-            members.iter().for_each(|member| member.grant.stays_until(until, &hold, now));
+    /// Turns what the server granted until `until` into a hold. The call of this handle began at `start`.
+    pub(crate) fn take(
+        handle: &Handle,
+        granted: &mut PendingHold,
+        until: Moment,
+        (start, now): (Moment, Moment),
+    ) -> Result<Self> {
+        if handle.is_closing() {
+            return Err(Error::Closed); // after a shutdown, nothing would renew the hold
         }
-        Self { name, hold, members }
+        let lock = Arc::<LockRef>::clone(&handle.lock);
+        let hold = Arc::new(Hold::new(until, handle.term(now), lock, handle.metrics.granted(start, now)));
+        if !granted.take(&hold, until, now) {
+            return Err(Error::Closed);
+        }
+        let held = Self { hold, grant: Arc::clone(&granted.grant), owner: granted.owner, is_over: false };
+        if !handle.is_member {
+            held.stays(handle.terms.min_hold, now);
+        }
+        Ok(held)
     }
 
-    pub(crate) fn grants(&self) -> impl Iterator<Item = &Arc<Grant>> {
-        self.members.iter().map(|member| &member.grant)
+    pub(crate) const fn grant(&self) -> &Arc<Grant> {
+        &self.grant
+    }
+
+    /// Keeps the lock held for so long, even if the guard is released before, or the hold is lost for this client.
+    pub(crate) fn stays(&self, least: Option<Duration>, now: Moment) {
+        if let Some(least) = least {
+            self.grant.stays_until(now.plus(least), &self.hold, now);
+        }
     }
 
     /// Puts later events about the hold into this span.
@@ -62,7 +80,7 @@ impl HeldLock {
     }
 
     pub(crate) fn name(&self) -> &str {
-        &self.name
+        &self.grant.lock.name
     }
 
     pub(crate) fn lock(&self) -> LockId {
@@ -73,20 +91,18 @@ impl HeldLock {
         self.hold.loss()
     }
 
-    /// The fencing token of the first member, if it has one.
     pub(crate) fn token(&self) -> Option<u64> {
-        self.members.first()?.grant.token()
+        self.grant.token()
     }
 
     /// The ids of the permits, if this is a hold of a semaphore.
     pub(crate) fn permits(&self) -> Option<PermitIds> {
-        self.members.first()?.grant.permits()
+        self.grant.permits()
     }
 
-    /// The fields of the holds in the locks' hashes.
+    /// The field of the hold in the lock's hash.
     pub(crate) fn owner_id(&self) -> String {
-        let ids: Vec<String> = self.members.iter().map(|member| member.grant.field()).collect();
-        ids.join(", ")
+        self.grant.field()
     }
 
     pub(crate) fn is_lost(&self) -> bool {
@@ -99,8 +115,7 @@ impl HeldLock {
 
     /// Counts the holds of this owner that can be relied on.
     pub(crate) fn holds(&self) -> u32 {
-        let now = clock::now();
-        self.members.iter().map(|member| member.grant.live(member.owner, now)).max().unwrap_or(0)
+        self.grant.live(self.owner, clock::now())
     }
 
     pub(crate) fn times(&self) -> HoldTimes {
@@ -108,48 +123,34 @@ impl HeldLock {
     }
 
     /// Waits until the hold is released or lost.
-    pub(crate) fn ended(&self) -> impl Future<Output = Result<(), Lost>> + Send + 'static {
+    pub(crate) fn ended(&self) -> impl Future<Output = Result<(), Lost>> + Send + use<> {
         let hold = Arc::clone(&self.hold);
         async move { if hold.ended().await { Ok(()) } else { Err(hold.loss()) } }
     }
 
-    /// Waits until another owner waits for one of its locks, or the hold has ended.
-    pub(crate) fn wanted(&self) -> impl Future<Output = ()> + Send + 'static {
-        let hold = Arc::clone(&self.hold);
-        let locks: PerMember<Arc<LockRef>> =
-            self.members.iter().map(|member| Arc::clone(&member.grant.lock)).collect();
-        let is_wanted = async move {
-            loop {
-                for lock in &locks {
-                    if lock.has_waiters().await {
-                        return;
-                    }
-                }
-                sleep(BETWEEN_QUESTIONS).await;
-            }
-        };
+    /// Waits until another owner waits for the lock.
+    pub(crate) fn wanted(&self) -> impl Future<Output = ()> + Send + use<> {
+        let lock = Arc::clone(&self.grant.lock);
         async move {
-            tokio::select! {
-                biased;
-                _ = hold.ended() => {}
-                () = is_wanted => {}
+            while !lock.has_waiters().await {
+                sleep(BETWEEN_QUESTIONS).await;
             }
         }
     }
 
     /// Releases the hold. Fails if the hold was gone. If the client already knows so, fails at once, and the background
-    /// releases what the servers can still have.
+    /// releases what the server can still have.
     pub(crate) async fn unlock(mut self) -> Result<()> {
-        let (now, quorum) = (clock::now(), self.hold.quorum());
+        let now = clock::now();
         let was_lost = self.hold.is_found_lost(now);
         let releasing = self.start_release(now);
-        let was_held = if was_lost {
-            false
-        } else if releasing.is_empty() {
-            true // handed over or lingering: the server keeps the hold for others
-        } else {
-            let released = inside(&self.hold.span(), pin!(releasing.release(quorum))).await;
-            released.map_err(|fault| Error::of_lock(self.lock(), fault))?
+        let was_held = match releasing {
+            _ if was_lost => false,
+            None => true, // handed over or lingering: the server keeps the hold for others
+            Some(releasing) => {
+                let released = inside(&self.hold.span(), pin!(releasing.release())).await;
+                released.map_err(|fault| Error::of_lock(self.lock(), fault))?
+            }
         };
         if was_held { Ok(()) } else { Err(Error::NotHeld(self.loss())) }
     }
@@ -158,9 +159,8 @@ impl HeldLock {
     pub(crate) fn leak(mut self) {
         let now = clock::now();
         self.hold.give_back(now);
-        for member in self.members.drain(..) {
-            member.grant.leak(&self.hold, now);
-        }
+        self.is_over = true;
+        self.grant.leak(&self.hold, now);
     }
 
     /// Renews the lease for a time that the caller chose.
@@ -171,44 +171,31 @@ impl HeldLock {
         }
         let invalid = |problem| Error::InvalidDuration { argument: "lease", problem };
         let lease = options::asked_lease(lease).map_err(invalid)?;
-        let extends = self.members.iter().map(|member| self.extend_member(member, lease));
-        let extended = inside(&self.hold.span(), pin!(vote(extends, self.hold.quorum()))).await;
+        let extended = async {
+            self.grant.lock.check_runtime()?;
+            let mut tries = Tries::new(self.grant.lock.engine.config.retry_timeout());
+            while let Err(fault) = self.grant.extend(&self.hold, lease).await {
+                tries.again(fault).await?;
+            }
+            Ok(())
+        };
+        let extended = inside(&self.hold.span(), pin!(extended)).await;
         if self.is_lost() {
             return lost();
         }
-        match extended {
-            Ok(true) => Ok(()),
-            Ok(false) => lost(),
-            Err(fault) => Err(Error::of_lock(self.lock(), fault)),
-        }
+        extended.map_err(|fault| Error::of_lock(self.lock(), fault))
     }
 
-    /// Renews the lease of one member. False: the server no longer has the hold of this member.
-    async fn extend_member(&self, member: &MemberHold, lease: Duration) -> Result<bool, Fault> {
-        let MemberHold { grant, member, .. } = member;
-        grant.lock.check_runtime()?;
-        let mut tries = Tries::new(grant.lock.engine.config.retry_timeout());
-        loop {
-            match grant.extend(&self.hold, *member, lease).await {
-                Err(fault) => tries.again(fault).await?,
-                Ok(()) => return Ok(self.hold.relies_on(*member, clock::now())),
-            }
-        }
-    }
-
-    /// Hands the hold over, lets it linger, or begins its release. The result sends the release; it is empty if the
-    /// server keeps the hold for others.
-    fn start_release(&mut self, now: Moment) -> PendingRelease {
+    /// Hands the hold over, lets it linger, or begins its release. The result sends the release; `None` if the server
+    /// keeps the hold for others.
+    fn start_release(&mut self, now: Moment) -> Option<PendingRelease> {
         self.hold.give_back(now);
-        if let [only] = &self.members[..]
-            && (only.grant.hand_over(&self.hold, now) || only.grant.leave_to_linger(&self.hold, now))
-        {
-            self.members.clear();
+        self.is_over = true;
+        if self.grant.hand_over(&self.hold, now) || self.grant.leave_to_linger(&self.hold, now) {
+            return None;
         }
-        PendingRelease::of_attended(self.members.drain(..).map(|member| {
-            member.grant.give_back(&self.hold, now);
-            member.grant
-        }))
+        self.grant.give_back(&self.hold, now);
+        Some(PendingRelease::of_attended(Arc::clone(&self.grant)))
     }
 }
 
@@ -236,8 +223,7 @@ impl HoldTimes {
 
 impl Drop for HeldLock {
     fn drop(&mut self) {
-        // Without members, the hold was released or leaked already, and there is no need to read the clock.
-        if !self.members.is_empty() {
+        if !self.is_over {
             drop(self.start_release(clock::now()));
         }
     }

@@ -1,8 +1,10 @@
-//! Sends the releases of holds to the servers, and retries after faults.
+//! Sends the release of a hold to its server, and retries after faults.
 
 use std::sync::Arc;
 
 use futures_util::FutureExt;
+use futures_util::future::join_all;
+use smallvec::{SmallVec, smallvec};
 use tokio::sync::oneshot;
 use tokio::task::unconstrained;
 
@@ -11,38 +13,23 @@ use crate::base::fault::Fault;
 use crate::base::timer::timeout;
 use crate::engine::background::Turn;
 use crate::engine::grant::Grant;
-use crate::engine::grant::part::OwnerKey;
 use crate::engine::grant::undo::Listed;
-use crate::engine::members::{PerMember, gather, vote};
 use crate::engine::retry::Tries;
-
-/// What one member contributes to a hold.
-pub(crate) struct MemberHold {
-    pub(crate) grant: Arc<Grant>,
-    /// The owner of the hold.
-    pub(crate) owner: OwnerKey,
-    pub(crate) member: usize,
-}
 
 /// Grants that a future releases. Until this value is dropped, the background leaves them to that future. Then the
 /// background continues with those that are left.
 #[derive(Default)]
-pub(crate) struct PendingRelease(PerMember<Arc<Grant>>);
+pub(crate) struct PendingRelease(SmallVec<[Arc<Grant>; 1]>);
 
 impl PendingRelease {
-    pub(crate) fn new(grants: impl IntoIterator<Item = Arc<Grant>>) -> Self {
-        let mut pending = Self::default();
-        pending.extend(grants);
-        pending
+    pub(crate) fn new(grants: SmallVec<[Arc<Grant>; 1]>) -> Self {
+        grants.iter().for_each(|grant| grant.attended());
+        Self(grants)
     }
 
-    /// Wraps grants that are already counted as attended.
-    pub(crate) fn of_attended(grants: impl IntoIterator<Item = Arc<Grant>>) -> Self {
-        Self(grants.into_iter().collect())
-    }
-
-    pub(crate) fn extend(&mut self, grants: impl IntoIterator<Item = Arc<Grant>>) {
-        self.0.extend(grants.into_iter().inspect(|grant| grant.attended()));
+    /// Wraps a grant that is already counted as attended.
+    pub(crate) fn of_attended(grant: Arc<Grant>) -> Self {
+        Self(smallvec![grant])
     }
 
     /// Adds a grant that is already counted as attended.
@@ -54,18 +41,14 @@ impl PendingRelease {
         self.0.is_empty()
     }
 
-    /// Tries once to release each grant. Does not wait for the last `spare` answers.
-    pub(crate) async fn try_but(&self, spare: usize) {
-        let all = self.0.len();
-        gather(self.0.iter().map(|grant| grant.release_owed()), |done| done.len() + spare >= all).await;
+    /// Tries once to release each grant.
+    pub(crate) async fn try_once(&self) {
+        join_all(self.0.iter().map(|grant| grant.release_owed())).await;
     }
 
-    /// Releases on all servers. Returns whether at least `quorum` of them still had the hold.
-    pub(crate) async fn release(self, quorum: usize) -> Result<bool, Fault> {
-        if let [grant] = &self.0[..] {
-            return release(grant).await; // the common case, without the cost of waiting for several
-        }
-        vote(self.0.iter().map(release), quorum).await
+    /// Releases the grant. Returns whether the server still had the hold.
+    pub(crate) async fn release(self) -> Result<bool, Fault> {
+        release(&self.0[0]).await
     }
 }
 

@@ -1,9 +1,9 @@
-//! The deadline of a hold on one member, as the machine of a grant needs it.
+//! The deadline of a hold, as the machine of a grant needs it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Hold;
+use super::{Hold, Renews};
 use crate::base::clock::Moment;
 
 /// Until when a hold can be relied on. The guard shares the deadline, and reads it without a mutex. In the explorer, a
@@ -17,9 +17,6 @@ pub(crate) trait Deadline: Clone {
     /// Until when the hold can be relied on, unless its lease is renewed.
     fn at(&self) -> Moment;
 
-    /// How long the server keeps the hold, whether or not the hold is of use.
-    fn left(&self, now: Moment) -> Duration;
-
     /// When the hold ends, even if its lease is renewed.
     fn ends(&self) -> Option<Moment>;
 
@@ -32,52 +29,38 @@ pub(crate) trait Deadline: Clone {
 
     /// Records that the server no longer has the hold.
     fn lose(&mut self);
-
-    /// Records that the server no longer had the hold when it was released. Returns whether that is a loss.
-    fn was_gone(&mut self) -> bool;
 }
 
-/// The hold of a guard, on one of its members.
-#[derive(Clone)]
-pub(crate) struct HoldOnMember {
-    pub(crate) hold: Arc<Hold>,
-    pub(crate) member: usize,
-}
-
-impl Deadline for HoldOnMember {
+impl Deadline for Arc<Hold> {
     fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.hold, &other.hold)
+        Self::ptr_eq(self, other)
     }
 
     fn relies_on(&self, now: Moment) -> bool {
-        self.hold.relies_on(self.member, now)
+        !self.is_lost(now)
     }
 
     fn at(&self) -> Moment {
-        self.hold.deadline_of(self.member)
-    }
-
-    fn left(&self, now: Moment) -> Duration {
-        self.hold.left(self.member, now)
+        self.deadline()
     }
 
     fn ends(&self) -> Option<Moment> {
-        self.hold.ends()
+        Hold::ends(self)
     }
 
     fn renewed_lease(&self, usual: Duration) -> Option<Duration> {
-        self.hold.renewed_lease(usual)
+        match self.term.renews {
+            Renews::Nothing => None,
+            Renews::Usual => Some(usual),
+            Renews::Lease(lease) => Some(lease),
+        }
     }
 
     fn advance(&mut self, now: Moment, to: Moment) {
-        self.hold.advance(self.member, now, to);
+        Hold::advance(self, now, to);
     }
 
     fn lose(&mut self) {
-        self.hold.lose(self.member);
-    }
-
-    fn was_gone(&mut self) -> bool {
-        self.hold.was_gone(self.member)
+        Hold::lose(self);
     }
 }

@@ -1,8 +1,11 @@
 //! What a grant reports after its mutex was unlocked.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
-use super::deadline::{Deadline, HoldOnMember};
+use super::Hold;
+use super::deadline::Deadline;
 use crate::base::clock;
 use crate::base::sync::nothing_is_locked;
 use crate::telemetry::Renewed;
@@ -52,8 +55,8 @@ impl<H: Deadline> Effects<H> {
 
     /// Records that the server no longer had this hold when it was released.
     pub(crate) fn was_gone(&mut self, mut hold: H) {
-        let fate = if hold.was_gone() { Fate::Gone } else { Fate::Left };
-        self.holds.push((hold, fate));
+        hold.lose();
+        self.holds.push((hold, Fate::Gone));
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -66,7 +69,7 @@ impl<H: Deadline> Effects<H> {
     }
 }
 
-impl Effects<HoldOnMember> {
+impl Effects<Arc<Hold>> {
     /// Reports what became of the holds. Call this with nothing locked.
     pub(crate) fn perform(self) {
         if self.holds.is_empty() {
@@ -74,7 +77,7 @@ impl Effects<HoldOnMember> {
         }
         nothing_is_locked();
         let now = clock::now();
-        for (HoldOnMember { hold, .. }, fate) in &self.holds {
+        for (hold, fate) in &self.holds {
             match fate {
                 Fate::Left if hold.is_given_back() => {}
                 Fate::Left => _ = hold.is_found_lost(now),

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use crate::base::clock::Moment;
 use crate::base::config::LockConfig;
-use crate::engine::members::PerMember;
 
 /// The shortest time between the deadline of a hold and the end of its lease. It covers timers that fire late: those of
 /// tokio have a resolution of 1 ms, and a busy runtime polls a task some milliseconds late. A pause that is longer than
@@ -105,16 +104,6 @@ pub(crate) struct Rules {
     pub(crate) within: fn(Duration) -> Duration,
 }
 
-/// Returns the moment from which fewer than `quorum` members are held.
-pub(crate) fn quorum_deadline(members: impl ExactSizeIterator<Item = Moment>, quorum: usize) -> Moment {
-    if members.len() == quorum {
-        return members.min().unwrap_or(Moment::PAST);
-    }
-    let mut deadlines: PerMember<Moment> = members.collect();
-    deadlines.sort_unstable_by(|a, b| b.cmp(a));
-    deadlines.get(quorum.saturating_sub(1)).copied().unwrap_or(Moment::PAST)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,16 +120,6 @@ mod tests {
         assert_eq!(deadline(at(1_000), 30_000 * MS), at(30_700));
         assert_eq!(deadline(at(1_000), 20 * MS), at(1_015), "a quarter at most");
         assert_eq!(deadline(at(0), Duration::ZERO), Moment::PAST);
-    }
-
-    #[test]
-    fn a_quorum_ends_with_the_member_that_breaks_it() {
-        let members = || [at(5), at(9), at(7)].into_iter();
-        assert_eq!(quorum_deadline(members(), 1), at(9));
-        assert_eq!(quorum_deadline(members(), 2), at(7));
-        assert_eq!(quorum_deadline(members(), 3), at(5));
-        assert_eq!(quorum_deadline(members(), 4), Moment::PAST);
-        assert_eq!(quorum_deadline([at(5), Moment::PAST, at(7)].into_iter(), 3), Moment::PAST);
     }
 
     #[test]

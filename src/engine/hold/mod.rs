@@ -14,12 +14,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tracing::Span;
 
-use super::members::PerMember;
 use crate::base::clock::{self, Moment};
 use crate::base::error::{LockId, LossCause, Lost};
 use crate::base::sync::nothing_is_locked;
 use crate::base::timer::sleep;
-use crate::engine::hold::lease::quorum_deadline;
 use crate::telemetry;
 
 /// How often a waiter for the loss of a fixed lease reads the clock: timers stop while the host is suspended.
@@ -30,24 +28,22 @@ pub(crate) const EARLY: Duration = Duration::from_millis(2);
 
 /// A deadline that has passed.
 const LOST: u64 = 0;
-/// The server no longer has the member. Stored with the loss, so whoever notices the loss first knows its cause.
+/// The server no longer has the hold. Stored with the loss, so whoever notices the loss first knows its cause.
 const REMOVED: u64 = 1;
 
-/// The hold of a guard. It has one deadline for each member of its lock. The hold is lost when fewer deadlines than the
-/// quorum are still in the future.
+/// The hold of a guard on one lock. It is lost when its deadline has passed.
 ///
-/// Lost is final. Code that finds that a deadline has passed stores [`LOST`] by compare-and-set. A renewal moves a
+/// Lost is final. Code that finds that the deadline has passed stores [`LOST`] by compare-and-set. A renewal moves the
 /// deadline by compare-and-set from a value that had not passed. These two cannot both succeed: a hold that was seen as
 /// lost is never seen as held again.
 ///
 /// Looking at a hold and changing it tells nobody, because the caller often has a mutex locked, and a `tracing` layer,
 /// a metrics recorder or a waker can run any code. [`tell_loss`](Self::tell_loss) tells, with nothing locked.
 pub(crate) struct Hold {
-    deadlines: PerMember<AtomicU64>,
-    quorum: usize,
+    deadline: AtomicU64,
     term: Term,
     end_notify: Notify,
-    subject: Subject,
+    lock: Arc<dyn Named>,
     /// [`HELD`], [`GIVEN_BACK`], or [`REPORTED`] and the number of the cause.
     report: AtomicU8,
     metrics: telemetry::Held,
@@ -58,22 +54,6 @@ pub(crate) struct Hold {
 /// A lock on one server, as errors and events name it.
 pub(crate) trait Named: Send + Sync {
     fn lock_id(&self) -> LockId;
-}
-
-/// A lock of one or several members, as errors and events name it.
-#[derive(Clone, Default)]
-pub(crate) struct Subject {
-    /// The name, as the user gave it. For several members, all their names.
-    pub(crate) name: Arc<str>,
-    pub(crate) members: PerMember<Arc<dyn Named>>,
-}
-
-impl Subject {
-    pub(crate) fn id(&self) -> LockId {
-        let ids: PerMember<LockId> = self.members.iter().map(|member| member.lock_id()).collect();
-        let all = |of: fn(&LockId) -> &str| ids.iter().map(of).collect::<Vec<_>>().join(", ");
-        LockId { name: self.name.to_string(), key: all(|id| &id.key), server: all(|id| &id.server) }
-    }
 }
 
 /// What the watchdog renews for a hold.
@@ -96,6 +76,8 @@ pub(crate) struct Term {
     pub(crate) is_bounded: bool,
     /// The planned end of the hold is that of a leader's term, and no loss.
     pub(crate) is_of_leader: bool,
+    /// The hold belongs to a lock of several, so no other owner takes it over.
+    pub(crate) is_member: bool,
 }
 
 /// The hold was neither released nor reported as lost.
@@ -110,22 +92,21 @@ const fn reported(cause: LossCause) -> u8 {
 }
 
 impl Hold {
-    pub(crate) fn new(
-        deadlines: impl IntoIterator<Item = Moment>,
-        quorum: usize,
-        term: Term,
-        subject: Subject,
-        metrics: telemetry::Held,
-    ) -> Self {
-        let cap = |deadline: Moment| term.ends.map_or(deadline, |ends| ends.min(deadline));
-        let deadlines = deadlines.into_iter().map(|deadline| AtomicU64::new(cap(deadline).as_nanos()));
-        let report = AtomicU8::new(HELD);
-        let (end_notify, span) = (Notify::new(), OnceLock::new());
-        Self { deadlines: deadlines.collect(), quorum, term, end_notify, subject, report, metrics, span }
+    pub(crate) fn new(deadline: Moment, term: Term, lock: Arc<dyn Named>, metrics: telemetry::Held) -> Self {
+        let deadline = term.ends.map_or(deadline, |ends| ends.min(deadline));
+        Self {
+            deadline: AtomicU64::new(deadline.as_nanos()),
+            term,
+            end_notify: Notify::new(),
+            lock,
+            report: AtomicU8::new(HELD),
+            metrics,
+            span: OnceLock::new(),
+        }
     }
 
     pub(crate) fn lock(&self) -> LockId {
-        self.subject.id()
+        self.lock.lock_id()
     }
 
     /// Returns the error of a lost hold. If no loss was reported, a server said that it no longer has the hold.
@@ -135,34 +116,17 @@ impl Hold {
         Lost { lock: self.lock(), cause: cause.copied().unwrap_or(LossCause::Removed) }
     }
 
-    pub(crate) const fn quorum(&self) -> usize {
-        self.quorum
-    }
-
-    pub(crate) fn has_one_member(&self) -> bool {
-        self.deadlines.len() == 1
+    pub(crate) const fn is_of_member(&self) -> bool {
+        self.term.is_member
     }
 
     pub(crate) const fn is_watched(&self) -> bool {
         !matches!(self.term.renews, Renews::Nothing)
     }
 
-    /// The lease that the watchdog renews for the hold. `usual`: the lease of the configuration.
-    pub(crate) const fn renewed_lease(&self, usual: Duration) -> Option<Duration> {
-        match self.term.renews {
-            Renews::Nothing => None,
-            Renews::Usual => Some(usual),
-            Renews::Lease(lease) => Some(lease),
-        }
-    }
-
     /// The moment at which the hold ends, even if its lease is renewed.
     pub(crate) const fn ends(&self) -> Option<Moment> {
         self.term.ends
-    }
-
-    pub(crate) fn is_lost(&self, now: Moment) -> bool {
-        (0..self.deadlines.len()).filter(|&member| self.is_live(member, now)).count() < self.quorum
     }
 
     pub(crate) const fn metrics(&self) -> &telemetry::Held {
@@ -182,53 +146,35 @@ impl Hold {
 
     /// Until when the hold can be relied on; [`Moment::PAST`] if the hold is lost.
     pub(crate) fn deadline(&self) -> Moment {
-        let deadlines = self.deadlines.iter().map(|cell| Moment::from_nanos(cell.load(Ordering::Acquire)));
-        quorum_deadline(deadlines, self.quorum)
+        Moment::from_nanos(self.deadline.load(Ordering::Acquire))
     }
 
-    /// Until when one member is held and is of use. Without enough other members, a member is of no use.
-    pub(crate) fn deadline_of(&self, member: usize) -> Moment {
-        let deadline = Moment::from_nanos(self.deadlines[member].load(Ordering::Acquire));
-        if self.deadlines.len() == 1 { deadline } else { deadline.min(self.deadline()) }
-    }
-
-    /// How long one member can be relied on.
-    pub(crate) fn left(&self, member: usize, now: Moment) -> Duration {
-        Moment::from_nanos(self.deadlines[member].load(Ordering::Acquire)).since(now)
-    }
-
-    /// Whether one member is held and is of use.
-    pub(crate) fn relies_on(&self, member: usize, now: Moment) -> bool {
-        self.is_live(member, now) && (self.deadlines.len() == 1 || !self.is_lost(now))
-    }
-
-    fn is_live(&self, member: usize, now: Moment) -> bool {
-        let cell = &self.deadlines[member];
-        let mut deadline = cell.load(Ordering::Acquire);
+    pub(crate) fn is_lost(&self, now: Moment) -> bool {
+        let mut deadline = self.deadline.load(Ordering::Acquire);
         loop {
             if deadline <= REMOVED {
-                return false;
-            }
-            if now < Moment::from_nanos(deadline) {
                 return true;
             }
-            match cell.compare_exchange(deadline, LOST, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return false,
+            if now < Moment::from_nanos(deadline) {
+                return false;
+            }
+            match self.deadline.compare_exchange(deadline, LOST, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return true,
                 Err(moved) => deadline = moved,
             }
         }
     }
 
-    /// Moves a deadline forward. False: this member is lost already.
-    pub(crate) fn advance(&self, member: usize, now: Moment, to: Moment) -> bool {
-        let to = self.term.ends.map_or(to, |ends| ends.min(to));
-        let cell = &self.deadlines[member];
-        while self.is_live(member, now) {
-            let deadline = cell.load(Ordering::Acquire);
+    /// Moves the deadline forward. False: the hold is lost already.
+    pub(crate) fn advance(&self, now: Moment, to: Moment) -> bool {
+        let to = self.term.ends.map_or(to, |ends| ends.min(to)).as_nanos();
+        while !self.is_lost(now) {
+            let deadline = self.deadline.load(Ordering::Acquire);
             if deadline > REMOVED
-                && (to.as_nanos() <= deadline
-                    || cell
-                        .compare_exchange(deadline, to.as_nanos(), Ordering::AcqRel, Ordering::Acquire)
+                && (to <= deadline
+                    || self
+                        .deadline
+                        .compare_exchange(deadline, to, Ordering::AcqRel, Ordering::Acquire)
                         .is_ok())
             {
                 return true;
@@ -237,9 +183,9 @@ impl Hold {
         false
     }
 
-    /// Records that the server no longer has this member.
-    pub(crate) fn lose(&self, member: usize) {
-        self.deadlines[member].store(REMOVED, Ordering::Release);
+    /// Records that the server no longer has the hold.
+    pub(crate) fn lose(&self) {
+        self.deadline.store(REMOVED, Ordering::Release);
     }
 
     /// Waits until the hold is released or lost. Returns whether it was released. Needs a timer, and no I/O.
@@ -297,24 +243,13 @@ impl Hold {
         self.report.load(Ordering::Acquire) == GIVEN_BACK
     }
 
-    /// Records that the server no longer had this member when it was released. Returns whether that is a loss: it is
-    /// none if enough other members were held until then.
-    pub(crate) fn was_gone(&self, member: usize) -> bool {
-        self.lose(member);
-        // Count the members that were not lost, and do not ask the clock: while the release is under way, the lease of
-        // a released member can end, and that is no loss.
-        let was_held = |cell: &&AtomicU64| cell.load(Ordering::Acquire) > REMOVED;
-        self.deadlines.iter().filter(was_held).count() < self.quorum
-    }
-
     /// Wakes the futures that wait for the loss. If the hold is lost and was not released, also reports the loss, once.
     /// Runs code of the user, so call this with nothing locked.
     fn tell_loss(&self, now: Moment) {
         nothing_is_locked();
         self.end_notify.notify_waiters();
-        let live = |cell: &&AtomicU64| cell.load(Ordering::Acquire) > now.as_nanos();
         let cause = self.cause(now);
-        if self.deadlines.iter().filter(live).count() < self.quorum
+        if self.deadline() <= now
             && self
                 .report
                 .compare_exchange(HELD, reported(cause), Ordering::AcqRel, Ordering::Acquire)
@@ -341,17 +276,14 @@ impl Hold {
             return;
         }
         self.metrics.is_lost(cause, now);
-        let LockId { name, key, server, .. } = self.subject.id();
+        let LockId { name, key, server, .. } = self.lock();
         let _inside = self.span().entered();
         tracing::warn!(lock = name, key, server, %cause, "a lock was lost");
     }
 
-    /// Returns why the hold was lost: somebody removed it if it would be held with the members that were removed.
+    /// Returns why the hold was lost.
     fn cause(&self, now: Moment) -> LossCause {
-        let deadlines = self.deadlines.iter().map(|cell| cell.load(Ordering::Acquire));
-        if deadlines.filter(|&deadline| deadline == REMOVED || deadline > now.as_nanos()).count()
-            >= self.quorum
-        {
+        if self.deadline.load(Ordering::Acquire) == REMOVED {
             LossCause::Removed
         } else if self.term.is_bounded || self.term.ends.is_some_and(|ends| ends <= now) {
             LossCause::MaxHold
@@ -364,84 +296,79 @@ impl Hold {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// Stands for the lock of a hold in tests.
+    pub(crate) struct Nobody;
+
+    impl Nobody {
+        pub(crate) fn lock() -> Arc<dyn Named> {
+            Arc::new(Self)
+        }
+    }
+
+    impl Named for Nobody {
+        fn lock_id(&self) -> LockId {
+            LockId { name: String::new(), key: String::new(), server: String::new() }
+        }
+    }
 
     fn at(ms: u64) -> Moment {
         Moment::from_nanos(ms * 1_000_000)
     }
 
-    fn held(deadlines: impl IntoIterator<Item = Moment>, quorum: usize, ends: Option<Moment>) -> Hold {
-        let term = Term { renews: Renews::Usual, ends, is_bounded: false, is_of_leader: false };
-        Hold::new(deadlines, quorum, term, Subject::default(), telemetry::Held::default())
+    fn held(deadline: Moment, ends: Option<Moment>) -> Hold {
+        let term = Term { renews: Renews::Usual, ends, ..Term::default() };
+        Hold::new(deadline, term, Nobody::lock(), telemetry::Held::default())
     }
 
     #[test]
     fn a_deadline_moves_only_forward() {
-        let hold = held([at(10)], 1, None);
-        assert!(hold.advance(0, at(5), at(20)));
+        let hold = held(at(10), None);
+        assert!(hold.advance(at(5), at(20)));
         assert_eq!(hold.deadline(), at(20));
-        assert!(hold.advance(0, at(5), at(15)));
+        assert!(hold.advance(at(5), at(15)));
         assert_eq!(hold.deadline(), at(20));
     }
 
     #[test]
     fn a_late_renewal_does_not_revive_a_lost_hold() {
-        let hold = held([at(10)], 1, None);
+        let hold = held(at(10), None);
         assert!(!hold.is_lost(at(9)));
         assert!(hold.is_lost(at(10)));
-        assert!(!hold.advance(0, at(9), at(20)), "lost is final, also for a reader with an earlier time");
+        assert!(!hold.advance(at(9), at(20)), "lost is final, also for a reader with an earlier time");
         assert!(hold.is_lost(at(9)));
         assert_eq!(hold.deadline(), Moment::PAST);
 
-        let unseen = held([at(10)], 1, None);
-        assert!(!unseen.advance(0, at(10), at(20)), "nobody had noticed yet");
+        let unseen = held(at(10), None);
+        assert!(!unseen.advance(at(10), at(20)), "nobody had noticed yet");
     }
 
     #[test]
     fn a_hold_ends_at_its_longest_hold() {
-        let hold = held([at(30)], 1, Some(at(25)));
+        let hold = held(at(30), Some(at(25)));
         assert_eq!(hold.deadline(), at(25));
-        assert!(hold.advance(0, at(5), at(40)));
+        assert!(hold.advance(at(5), at(40)));
         assert_eq!(hold.deadline(), at(25));
-    }
-
-    #[test]
-    fn a_hold_lasts_as_long_as_a_quorum_of_its_members() {
-        let hold = held([at(10), at(30), Moment::PAST], 2, None);
-        assert!(!hold.is_lost(at(9)));
-        assert!(hold.is_lost(at(10)));
-        assert!(!hold.advance(0, at(10), at(30)));
-        assert!(hold.is_lost(at(10)), "a lost member does not come back");
     }
 
     #[test]
     fn a_loss_has_its_cause_whoever_notices_it_first() {
-        let removed = held([at(10)], 1, None);
-        removed.lose(0);
+        let removed = held(at(10), None);
+        removed.lose();
         assert!(removed.is_found_lost(at(5)), "noticed before the answer of the server is reported");
         removed.tell_loss(at(5));
         assert_eq!(removed.loss().cause, LossCause::Removed);
-
-        let majority = held([at(10), at(30), at(30)], 2, None);
-        majority.lose(0);
-        assert!(!majority.is_found_lost(at(5)));
-        assert!(majority.is_found_lost(at(30)));
-        assert_eq!(majority.loss().cause, LossCause::NotRenewed);
-
-        let least = held([Moment::PAST, at(30), at(30)], 2, None); // the first member was never granted
-        least.lose(1);
-        assert!(least.is_found_lost(at(5)));
-        assert_eq!(least.loss().cause, LossCause::Removed);
     }
 
     #[test]
     fn a_renewal_beside_a_reader_never_shows_lost_and_then_held() {
         for _ in 0..200 {
-            let hold = Arc::new(held([at(10)], 1, None));
+            let hold = Arc::new(held(at(10), None));
             let renewing = std::thread::spawn({
                 let hold = Arc::clone(&hold);
-                move || hold.advance(0, at(9), at(20))
+                move || hold.advance(at(9), at(20))
             });
             let was_lost = hold.is_lost(at(10));
             let renewed = renewing.join().expect("does not panic");
@@ -452,13 +379,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_of_the_server_ends_it() {
-        let hold = Arc::new(held([clock::now().plus(Duration::from_secs(3_600))], 1, None));
+        let hold = Arc::new(held(clock::now().plus(Duration::from_secs(3_600)), None));
         let waiter = tokio::spawn({
             let hold = Arc::clone(&hold);
             async move { hold.ended().await }
         });
         tokio::task::yield_now().await;
-        hold.lose(0);
+        hold.lose();
         hold.tell_loss(clock::now());
         assert!(!waiter.await.expect("told"), "it was lost");
     }

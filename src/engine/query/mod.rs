@@ -7,26 +7,24 @@ use std::sync::Arc;
 use futures_util::future::try_join_all;
 
 use super::grant::release::report_release;
-use super::handle::{Handle, Member};
+use super::handle::Handle;
 use super::lock_ref::LockRef;
-use super::members::{gather, is_decided};
 use super::retry::Tries;
 use super::shared::Engine;
 use crate::base::clock;
 use crate::base::error::{Error, OTHER_TYPE, Result};
-use crate::base::fault::{Fault, FaultKind, Sent};
+use crate::base::fault::{Fault, FaultKind};
 use crate::protocol::{
-    self, Arg, Call, Fair, Holding, LeaseLeft, Listing, Protocol, Queue, ReleaseReply, Reply, StateReply,
+    self, Arg, Call, Fair, Holding, Listing, Protocol, Queue, ReleaseReply, Reply, StateReply,
 };
 use crate::store::{Connection, Route};
 
 /// Adds to the error which type the key has, if the key holds no lock: an acquire script only notices that the type is
 /// another one.
-pub(crate) async fn with_type(handle: &Handle, error: Error) -> Error {
-    let (Error::WrongKind { found: OTHER_TYPE, .. }, [Member { lock, .. }]) = (&error, &handle.members[..])
-    else {
+pub(crate) async fn with_type(lock: &LockRef, error: Error) -> Error {
+    if !matches!(error, Error::WrongKind { found: OTHER_TYPE, .. }) {
         return error;
-    };
+    }
     match list(&lock.engine, &lock.keys.lock).await {
         Err(fault) if fault.kind == FaultKind::WrongType => lock.error(fault),
         _ => error,
@@ -34,56 +32,37 @@ pub(crate) async fn with_type(handle: &Handle, error: Error) -> Error {
 }
 
 pub(crate) async fn is_locked(handle: &Handle) -> Result<bool> {
-    let (all, quorum) = (handle.members.len(), handle.quorum);
-    let count = |answers: &Answers<bool>| {
-        let held = answered(answers).filter(|(_, held)| **held).count();
-        (held, answered(answers).count() - held)
-    };
-    let is_decided = |(held, free)| is_decided(held, free, quorum, all);
+    let Handle { lock, .. } = handle;
     handle.check()?;
-    let answers =
-        gather(handle.members.iter().map(is_member_locked), |answers| is_decided(count(answers))).await;
-    let (held, free) = count(&answers);
-    if is_decided((held, free)) {
-        return Ok(held >= quorum);
-    }
-    Err(with_type(handle, failure(handle, answers)).await)
-}
-
-async fn is_member_locked(member: &Member) -> Result<bool> {
-    let lock = &member.lock;
     let reply = run(&lock.engine, &lock.keys.lock, &lock.protocol.state(&lock.keys)).await;
-    match reply.and_then(|reply| StateReply::parse(&reply)).map_err(|fault| lock.error(fault))? {
-        StateReply::Held => Ok(true),
-        StateReply::Free => Ok(false),
-        StateReply::OtherKind => Err(lock.other_kind()),
-        StateReply::NotALock => Err(lock.not_a_lock()),
+    match reply.and_then(|reply| StateReply::parse(&reply)) {
+        Ok(StateReply::Held) => Ok(true),
+        Ok(StateReply::Free) => Ok(false),
+        Ok(StateReply::OtherKind) => Err(lock.other_kind()),
+        Ok(StateReply::NotALock) => Err(lock.not_a_lock()),
+        Err(fault) => Err(with_type(lock, lock.error(fault)).await),
     }
 }
 
-/// Returns how long the lock stays held if nobody renews or releases it. For several members: how long a quorum of the
-/// members that answered stay held. `None`: the lock is free.
-pub(crate) async fn remaining_lease(handle: &Handle) -> Result<Option<LeaseLeft>> {
-    let answers = list_quorum(handle).await?;
-    let mut leases: Vec<_> = answered(&answers).filter_map(|(_, listing)| listing.lease()).collect();
-    leases.sort_unstable_by(|a, b| b.cmp(a));
-    Ok(leases.get(handle.quorum - 1).copied())
+/// Lists the holders of the handle's type of lock.
+pub(crate) async fn holders(handle: &Handle) -> Result<Listing> {
+    let Handle { lock, .. } = handle;
+    handle.check()?;
+    let mut listing = list(&lock.engine, &lock.keys.lock).await.map_err(|fault| lock.error(fault))?;
+    if listing.has_other_data {
+        return Err(lock.not_a_lock());
+    }
+    if !listing.holders.is_empty() && listing.is_read_write != lock.protocol.is_read_write() {
+        return Err(lock.other_kind());
+    }
+    listing.holders.retain(|holding| lock.protocol.owner(&holding.field).is_some());
+    Ok(listing)
 }
 
-/// Releases the lock, whoever holds it. False: the lock was free.
+/// Releases every listed hold of this type of lock, whoever holds it.
 ///
 /// The holders are looked up first and then named, so that a late copy of the command cannot end the hold of a later
 /// owner.
-pub(crate) async fn force_unlock(handle: &Handle) -> Result<bool> {
-    let answers = list_quorum(handle).await?;
-    let was_held = answered(&answers).any(|(_, listing)| listing.lease().is_some());
-    let forcing =
-        answered(&answers).map(|(member, listing)| force_all(&handle.members[member].lock, listing));
-    try_join_all(forcing).await.map_err(|fault| Error::of_lock(handle.id(), fault))?;
-    Ok(was_held)
-}
-
-/// Releases every listed hold of this type of lock.
 pub(crate) async fn force_all(lock: &LockRef, listing: &Listing) -> Result<(), Fault> {
     let forcing = listing.holders.iter().filter_map(|holding| {
         let owner = lock.protocol.owner(&holding.field)?;
@@ -110,7 +89,7 @@ async fn wake_fair_waiter(lock: &LockRef) {
 
 async fn force(lock: &LockRef, owner: String, holding: &Holding) -> Result<(), Fault> {
     let owner = Arg::Text(owner.into());
-    let call = lock.protocol.release(lock.holder(&owner, holding.grant), 0);
+    let call = lock.protocol.release(lock.holder(&owner, holding.grant));
     lock.engine.forces();
     lock.engine.read_grants.end_lingering(&lock.keys.lock, clock::now());
     let mut tries = Tries::new(lock.engine.config.retry_timeout());
@@ -124,41 +103,6 @@ async fn force(lock: &LockRef, owner: String, holding: &Holding) -> Result<(), F
     // repetition could end its next hold.
     report_release(ReleaseReply::parse(&reply)?, lock);
     Ok(())
-}
-
-/// The answers of the members' servers, each with the index of its member.
-type Answers<T> = [(usize, Result<T>)];
-
-fn answered<T>(answers: &Answers<T>) -> impl Iterator<Item = (usize, &T)> {
-    answers.iter().filter_map(|(member, answer)| Some((*member, answer.as_ref().ok()?)))
-}
-
-/// The error when too few members answered.
-fn failure<T>(handle: &Handle, answers: Vec<(usize, Result<T>)>) -> Error {
-    let late = || Fault::new(FaultKind::TimedOut, Sent::Unknown, "too few servers answered in time");
-    let error = answers.into_iter().find_map(|(_, answer)| answer.err());
-    error.unwrap_or_else(|| Error::of_lock(handle.id(), late()))
-}
-
-/// Returns the answers of at least a quorum of the members.
-async fn list_quorum(handle: &Handle) -> Result<Vec<(usize, Result<Listing>)>> {
-    let is_enough = |answers: &Answers<Listing>| answered(answers).count() >= handle.quorum;
-    handle.check()?;
-    let answers = gather(handle.members.iter().map(list_member), is_enough).await;
-    if is_enough(&answers) { Ok(answers) } else { Err(failure(handle, answers)) }
-}
-
-/// Lists the holders of the member's type of lock.
-async fn list_member(Member { lock, .. }: &Member) -> Result<Listing> {
-    let mut listing = list(&lock.engine, &lock.keys.lock).await.map_err(|fault| lock.error(fault))?;
-    if listing.has_other_data {
-        return Err(lock.not_a_lock());
-    }
-    if !listing.holders.is_empty() && listing.is_read_write != lock.protocol.is_read_write() {
-        return Err(lock.other_kind());
-    }
-    listing.holders.retain(|holding| lock.protocol.owner(&holding.field).is_some());
-    Ok(listing)
 }
 
 /// Lists all holders, a part at a time, so that a lock with many readers does not block the server.

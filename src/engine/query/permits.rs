@@ -69,7 +69,7 @@ pub(crate) async fn force_release(handle: &Handle, id: [u8; 16]) -> Result<bool>
     let lock = opened(handle)?;
     let ids = Arg::Permits(PermitIds::one(id));
     lock.engine.forces();
-    let reply = asked(lock, &lock.protocol.release(lock.holder(&ids, 0), 0)).await?;
+    let reply = asked(lock, &lock.protocol.release(lock.holder(&ids, 0))).await?;
     let reply = ReleaseReply::parse(&reply).map_err(|fault| lock.error(fault))?;
     report_release(reply, lock);
     Ok(reply != ReleaseReply::Gone)
@@ -98,7 +98,7 @@ pub(crate) async fn delete(handle: &Handle) -> Result<bool> {
 /// Returns the semaphore of a handle, if its client is open.
 fn opened(handle: &Handle) -> Result<&LockRef> {
     handle.check()?;
-    Ok(&handle.members[0].lock)
+    Ok(&handle.lock)
 }
 
 async fn asked(lock: &LockRef, call: &Call) -> Result<Reply> {

@@ -8,7 +8,7 @@
 //! message connection breaks, a holder dies, or somebody deletes the lock's key. Times are counted in ticks, and kept
 //! relative to now.
 //!
-//! Not modelled: locks of several members, readers that join a hold of their client, time limits, places in a fair
+//! Not modelled: readers that join a hold of their client, time limits, places in a fair
 //! queue, and the reply of a release that is lost.
 
 use std::time::Duration;

@@ -33,7 +33,7 @@
 //! - A waiter attempts before those in front of it only for a stated reason.
 //! - An end can be reached from every state.
 //!
-//! It does not cover readers that share, locks of several members, places in a fair queue, time limits, writers that
+//! It does not cover readers that share, places in a fair queue, time limits, writers that
 //! stop readers, and a release whose reply is lost. The simulated worlds do.
 
 pub(crate) mod machine;

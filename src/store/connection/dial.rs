@@ -36,7 +36,7 @@ pub(crate) enum CommandDial {
 impl CommandDial {
     /// `server`: its address, for events.
     pub(crate) async fn connect(&self, name: &ClientName, server: &str) -> Result<Multiplexed, Fault> {
-        let mut connection = match self {
+        let connection = match self {
             Self::Endpoint(endpoint) => return connect_to_master(endpoint, name).await,
             #[cfg(feature = "deadpool-redis")]
             Self::Pool(pool, _) => match pool.get().await {
@@ -46,8 +46,7 @@ impl CommandDial {
             },
             Self::Stream(stream) => stream.commands().await.map_err(wire::connect_fault)?,
         };
-        name.set(&mut connection, server).await.map_err(wire::connect_fault)?;
-        Ok(connection)
+        named(connection, name, server).await
     }
 
     /// The same, but not an idle connection of a pool: another runtime drives it, which perhaps is blocked.
@@ -60,9 +59,7 @@ impl CommandDial {
             #[cfg(feature = "deadpool-redis")]
             Self::Pool(pool, _) => {
                 let connection = Manager::create(pool.manager()).await.map_err(wire::connect_fault)?;
-                let mut connection = Multiplexed::from(connection);
-                name.set(&mut connection, server).await.map_err(wire::connect_fault)?;
-                Ok(connection)
+                named(connection.into(), name, server).await
             }
             _ => self.connect(name, server).await,
         }
@@ -91,9 +88,7 @@ impl CommandDial {
                 }
             }
             (None, Self::Stream(stream)) => match stream.with_pushes(pushes.clone()).await {
-                Ok(mut connection) => {
-                    name.set(&mut connection, server).await.map(|()| connection).map_err(wire::connect_fault)
-                }
+                Ok(connection) => named(connection, name, server).await,
                 Err(error) => Err(wire::connect_fault(error)),
             },
             (None, _) => return None,
@@ -143,19 +138,30 @@ pub(crate) async fn connect_to_master(endpoint: &Endpoint, name: &ClientName) ->
     of_master(connect(endpoint).await?, endpoint, name).await
 }
 
-/// Names a connection, and checks that it leads to a master.
+/// Names a connection, and learns the server's time on it.
+async fn named(mut connection: Multiplexed, name: &ClientName, server: &str) -> Result<Multiplexed, Fault> {
+    let replies =
+        name.set_with(&[&cmd("TIME")], &mut connection, server).await.map_err(wire::connect_fault)?;
+    connection.clock().learn(&replies[0])?;
+    Ok(connection)
+}
+
+/// The same, and checks that the connection leads to a master.
 async fn of_master(
     mut connection: Multiplexed,
     endpoint: &Endpoint,
     name: &ClientName,
 ) -> Result<Multiplexed, Fault> {
-    match name.set_with(&[&cmd("HELLO")], &mut connection, &endpoint.address()).await {
+    match name.set_with(&[&cmd("HELLO"), &cmd("TIME")], &mut connection, &endpoint.address()).await {
         // Redis 5 and older do not know `HELLO`. The self-test refuses such a server later.
         Err(error) if wire::was_rejected(&wire::fault(error.clone())) => Ok(connection),
         Err(error) => Err(wire::connect_fault(error)),
         Ok(replies) => match replies.first().and_then(|reply| wire::hello_fact(reply, "role")) {
             Some(role) if role != "master" => Err(wire::not_a_master(&role)),
-            _ => Ok(connection),
+            _ => {
+                connection.clock().learn(&replies[1])?;
+                Ok(connection)
+            }
         },
     }
 }

@@ -41,9 +41,11 @@
 //! `server.rs` sends commands and replaces connections. `server/sending.rs` sends calls of scripts, and `outbox/` decides which go out
 //! together. `wire.rs` translates calls, replies and errors. `dial.rs` makes connections
 //! from an [`Endpoint`], a pool, or streams of the application (`stream.rs`). `multiplexed.rs` closes a connection that nobody uses.
-//! `topology_link.rs` is what a server reports to its topology.
+//! `clock.rs` is the server's clock as a connection knows it: a call that expires gets its end when it is written. `topology_link.rs` is what a
+//! server reports to its topology.
 
 mod client_name;
+mod clock;
 mod connection_index;
 mod dial;
 mod endpoint;

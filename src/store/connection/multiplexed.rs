@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
 
+use super::clock::Clock;
 use crate::store::task::Task;
 
 /// A connection for commands. It is closed when its last clone is dropped, although replies are missing. Otherwise it could still
@@ -14,6 +15,7 @@ pub(crate) struct Multiplexed {
     connection: MultiplexedConnection,
     /// `None`: the library ends the task.
     _driver: Option<Arc<Task>>,
+    clock: Arc<Clock>,
 }
 
 impl Multiplexed {
@@ -21,13 +23,18 @@ impl Multiplexed {
         connection: MultiplexedConnection,
         driver: impl Future<Output = ()> + Send + 'static,
     ) -> Self {
-        Self { connection, _driver: Some(Arc::new(Task::spawn(driver))) }
+        Self { connection, _driver: Some(Arc::new(Task::spawn(driver))), clock: Arc::default() }
+    }
+
+    /// The server's clock, as this connection knows it.
+    pub(super) const fn clock(&self) -> &Arc<Clock> {
+        &self.clock
     }
 }
 
 impl From<MultiplexedConnection> for Multiplexed {
     fn from(connection: MultiplexedConnection) -> Self {
-        Self { connection, _driver: None }
+        Self { connection, _driver: None, clock: Arc::default() }
     }
 }
 

@@ -70,8 +70,8 @@ pub(crate) struct Server {
     link: Arc<TopologyLink>,
     /// One more than the generation in which the server refused a command about several slots. 0: it refused none.
     separates_slots: AtomicU64,
-    /// Another server has taken its place.
-    has_left: Watched<bool>,
+    /// 1: another server has taken its place.
+    has_left: Watched,
     /// Authenticates the connections when the credentials change.
     login: OnceLock<Task>,
 }
@@ -156,7 +156,7 @@ impl Server {
     /// Leaves the server: another one has taken its place. Commands in flight fail at once, and it is unknown whether
     /// they ran. No command is sent any more.
     pub(crate) fn leave(&self) {
-        self.has_left.modify(|has_left| *has_left = true);
+        self.has_left.modify(|_| 1);
         for state in &self.connections {
             let before = std::mem::replace(&mut *lock(state), State::Closed(None));
             if let State::Open(open) = before {
@@ -227,26 +227,44 @@ impl Server {
         sync: Replication,
     ) -> Result<(Reply, u32), Fault> {
         let limit = || TimeLimit::from_now(self.command_timeout + sync.timeout);
-        let with = With { is_asking: connection.is_asking, sync: Some(sync) };
+        let with = || With {
+            is_asking: connection.is_asking,
+            sync: Some(sync),
+            valid_until: self.valid_until(connection, call),
+        };
         let is_sharded = self.link.is_sharded();
-        let by_hash = async |c: &mut _| wire::evaluate_by_hash(c, call, with, is_sharded).await;
+        let by_hash = async |c: &mut _| wire::evaluate_by_hash(c, call, with(), is_sharded).await;
         let value = match self.send(limit(), connection, by_hash).await? {
             Some(value) => value,
             // With a new time limit: the first command perhaps used up most of its own, because the server waited for
             // replicas although it did not know the script.
             None => {
-                let by_text = async |c: &mut _| wire::evaluate_by_text(c, call, with, is_sharded).await;
+                let by_text = async |c: &mut _| wire::evaluate_by_text(c, call, with(), is_sharded).await;
                 self.send(limit(), connection, by_text).await?
             }
         };
-        match wire::reply(value)? {
-            Reply::List(mut both) if both.len() == 2 => {
-                let replicas = both.pop();
-                let replicas = if let Some(Reply::Int(replicas)) = replicas { replicas } else { 0 };
-                Ok((both.swap_remove(0), u32::try_from(replicas).unwrap_or(0)))
+        match value {
+            Value::Array(mut both) if both.len() == 2 => {
+                let replicas = if let Some(Value::Int(replicas)) = both.pop() { replicas } else { 0 };
+                Ok((wire::reply_to(call, both.swap_remove(0))?, u32::try_from(replicas).unwrap_or(0)))
             }
             other => Err(Fault::unexpected(&other)),
         }
+    }
+
+    /// Until when the server of this connection may run a call, if the call [expires](Call::expires).
+    fn valid_until(&self, connection: &Connection, call: &Call) -> u64 {
+        if call.expires() { connection.open.connection.clock().valid_until(self.command_timeout) } else { 0 }
+    }
+
+    /// Learns the server's time on a connection. An acquire that was not sent before has no part in a fault.
+    async fn learn_time(self: &Arc<Self>, connection: &Connection) -> Result<(), Fault> {
+        let asked = self.send(self.limit(), connection, async |c| wire::send(c, &cmd("TIME")).await).await;
+        let time = asked.map_err(|mut fault| {
+            fault.sent = Sent::No;
+            fault
+        })?;
+        connection.open.connection.clock().learn(&time).map_err(|fault| fault.at(&self.address))
     }
 
     fn limit(&self) -> TimeLimit {
@@ -287,7 +305,7 @@ impl Server {
     }
 
     async fn connect(self: &Arc<Self>, index: ConnectionIndex) -> Result<Arc<Open>, Fault> {
-        if self.has_left.get() {
+        if self.has_left.get() > 0 {
             return Err(self.unreachable(LEFT));
         }
         // Both steps are done by tasks on the client's runtime, which have time limits of their own. The limits here
@@ -373,7 +391,7 @@ impl Server {
         tracing::debug!(server = %self.address, connection = number, "connected");
         let (outbox, entered) = Outbox::new();
         let outbox = Arc::new(outbox);
-        let sender = Sender::new(self, MultiplexedConnection::clone(&connection), &outbox, entered);
+        let sender = Sender::new(self, &connection, &outbox, entered);
         let sender = Task::spawn_on(self.runtime_of(index), sender.run());
         let server = Arc::downgrade(self);
         Ok(Arc::new(Open { server, number, generation, connection, outbox, probed: Notify::new(), sender }))
@@ -431,11 +449,11 @@ impl Server {
         connection: &Connection,
         command: impl AsyncFnOnce(&mut MultiplexedConnection) -> redis::RedisResult<T>,
     ) -> Result<T, Fault> {
-        let mut multiplexed = connection.open.connection.clone();
+        let mut multiplexed = MultiplexedConnection::clone(&connection.open.connection);
         let mut running = pin!(command(&mut multiplexed));
         let mut polls = 0_u32;
         let can_leave = self.link.can_switch();
-        let mut left = can_leave.then(|| Box::pin(self.has_left.until(|has_left| *has_left)));
+        let mut left = can_leave.then(|| Box::pin(self.has_left.until(|has_left| has_left > 0)));
         let counted = poll_fn(|context| {
             polls += 1;
             // Before the reply: from the moment when the server was left, no reply of it counts.

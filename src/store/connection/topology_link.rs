@@ -31,7 +31,7 @@ pub(crate) struct TopologyLink {
     /// Counts how often the connections to a single server had to be made anew.
     generation: AtomicU64,
     /// The generation of the latest connection for commands.
-    reached: Watched<u64>,
+    reached: Watched,
     /// The run of the server that the connections of the latest generation reached, and this generation.
     run: Mutex<Option<(u64, RunId)>>,
 }
@@ -162,7 +162,7 @@ impl TopologyLink {
         drop(known);
         if generation > self.reached.get() {
             // `max`: another connection can have reached a later generation since the comparison.
-            self.reached.modify(|reached| *reached = generation.max(*reached));
+            self.reached.modify(|reached| generation.max(reached));
         }
         generation
     }
@@ -174,7 +174,7 @@ impl TopologyLink {
 
     /// Waits until a connection for commands has a later generation than this.
     pub(crate) async fn reached_later(&self, generation: u64) {
-        self.reached.until(|reached| *reached > generation).await;
+        self.reached.until(|reached| reached > generation).await;
     }
 
     /// Whether messages stay in their slots.

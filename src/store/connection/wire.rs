@@ -6,41 +6,28 @@ use std::io;
 use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, RedisWrite, ServerErrorKind, Value};
+use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind, Value};
 use smallvec::SmallVec;
 
 use super::outbox::{Group, Piece};
 use crate::base::config::Replication;
 use crate::base::fault::{Fault, FaultKind, Redirect, Sent};
-use crate::protocol::{Arg, Call, Form, Reply, millis};
+use crate::protocol::{Arg, Call, Form, Reply, millis, owner_text};
 
-/// Runs a script by its hash. If the server does not know the hash, sends the text, which loads the script.
+/// Runs a script by its hash. `None`: the server does not know the hash.
 ///
 /// If messages are sharded, the script publishes those. If it waits for replicas, the reply is a list: that of the script, and the
 /// number of replicas that have what this connection wrote.
-pub(crate) async fn evaluate(
-    connection: &mut MultiplexedConnection,
-    call: &Call,
-    with: With,
-    is_sharded: bool,
-) -> RedisResult<Value> {
-    match evaluate_by_hash(connection, call, with, is_sharded).await? {
-        Some(value) => Ok(value),
-        None => Box::pin(evaluate_by_text(connection, call, with, is_sharded)).await,
-    }
-}
-
-/// Runs a script by its hash. `None`: the server does not know the hash.
 pub(crate) async fn evaluate_by_hash(
     connection: &mut MultiplexedConnection,
     call: &Call,
     with: With,
     is_sharded: bool,
 ) -> RedisResult<Option<Value>> {
-    let script = command("EVALSHA", hash(call.script.form(is_sharded)), [call]);
+    let script = command("EVALSHA", hash(call.script.form(is_sharded)), [call], with.valid_until);
     // Boxed: `ASKING` and `WAIT` are rare, and the size of their future would burden every call.
     let sent = match with {
-        With { is_asking: false, sync: None } => {
+        With { is_asking: false, sync: None, .. } => {
             connection.send_packed_command(&script).await.and_then(Value::extract_error)
         }
         _ => Box::pin(send_with(connection, &script, with)).await,
@@ -58,7 +45,7 @@ pub(crate) async fn evaluate_by_text(
     with: With,
     is_sharded: bool,
 ) -> RedisResult<Value> {
-    let text = command("EVAL", &call.script.form(is_sharded).source, [call]);
+    let text = command("EVAL", &call.script.form(is_sharded).source, [call], with.valid_until);
     send_with(connection, &text, with).await
 }
 
@@ -67,11 +54,12 @@ pub(crate) async fn send_groups<T: Piece + Sync>(
     connection: &mut MultiplexedConnection,
     groups: &[Group<T>],
     is_sharded: bool,
+    valid_until: u64,
 ) -> RedisResult<Vec<Value>> {
     if let [group] = groups
         && !group.mode.is_asking()
     {
-        let reply = connection.send_packed_command(&group_command(group, is_sharded)).await?;
+        let reply = connection.send_packed_command(&group_command(group, is_sharded, valid_until)).await?;
         return Ok(vec![reply]);
     }
     let mut all = redis::Pipeline::with_capacity(groups.len());
@@ -79,7 +67,7 @@ pub(crate) async fn send_groups<T: Piece + Sync>(
         if group.mode.is_asking() {
             all.cmd("ASKING");
         }
-        all.add_command(group_command(group, is_sharded));
+        all.add_command(group_command(group, is_sharded, valid_until));
     }
     let replies = connection.send_packed_commands(&all, 0, all.len()).await?;
     let mut replies = replies.into_iter();
@@ -89,14 +77,14 @@ pub(crate) async fn send_groups<T: Piece + Sync>(
 }
 
 /// Returns the command that runs the calls of a group.
-fn group_command<T: Piece>(Group { mode, calls }: &Group<T>, is_sharded: bool) -> Cmd {
+fn group_command<T: Piece>(Group { mode, calls }: &Group<T>, is_sharded: bool, valid_until: u64) -> Cmd {
     let script = calls[0].call().script;
     let form = match script.batch_form(is_sharded) {
         Some(batch) if calls.len() > 1 => batch,
         _ => script.form(is_sharded),
     };
     let (name, script) = if mode.is_text() { ("EVAL", &*form.source) } else { ("EVALSHA", hash(form)) };
-    command(name, script, calls.iter().map(Piece::call))
+    command(name, script, calls.iter().map(Piece::call), valid_until)
 }
 
 /// What the batch form of a script replies for one call.
@@ -140,6 +128,8 @@ pub(crate) struct With {
     pub(crate) is_asking: bool,
     /// `WAIT` after the script: the server answers when this many replicas have what the script wrote.
     pub(crate) sync: Option<Replication>,
+    /// Until when the server may run the script, if the call [expires](Call::expires).
+    pub(crate) valid_until: u64,
 }
 
 async fn send_with(connection: &mut MultiplexedConnection, script: &Cmd, with: With) -> RedisResult<Value> {
@@ -196,7 +186,12 @@ fn hash(form: &Form) -> &str {
 }
 
 /// Returns the command that runs calls of one script.
-fn command<'a>(name: &str, script: &str, calls: impl IntoIterator<Item = &'a Call, IntoIter: Clone>) -> Cmd {
+fn command<'a>(
+    name: &str,
+    script: &str,
+    calls: impl IntoIterator<Item = &'a Call, IntoIter: Clone>,
+    valid_until: u64,
+) -> Cmd {
     let calls = calls.into_iter();
     let (keys, args) = (calls.clone().flat_map(|call| &call.keys), calls.flat_map(|call| &call.args));
     let (mut count, mut bytes) = (0, script.len());
@@ -210,19 +205,30 @@ fn command<'a>(name: &str, script: &str, calls: impl IntoIterator<Item = &'a Cal
     for arg in args {
         match arg {
             Arg::Number(number) => command.arg(number),
-            Arg::Owner(..) => {
-                command.write_arg_fmt(arg);
-                &mut command
-            }
+            Arg::Owner(client, number) => command.arg(owner_text(*client, *number, &mut [0; 57])),
             Arg::Permits(permits) => {
                 let mut ids = SmallVec::<[u8; 16]>::new();
                 permits.each().for_each(|id| ids.extend_from_slice(&id));
                 command.arg(&ids[..])
             }
             Arg::Text(text) => command.arg(text.as_bytes()),
+            Arg::ValidUntil => command.arg(valid_until),
         };
     }
     command
+}
+
+/// What a call replied. A call that came too late is a fault.
+pub(crate) fn reply_to(call: &Call, value: Value) -> Result<Reply, Fault> {
+    let reply = reply(value)?;
+    if call.expires() && reply.is_late() {
+        return Err(Fault::new(
+            FaultKind::Late,
+            Sent::Refused,
+            "by the server's clock, the call came after its time",
+        ));
+    }
+    Ok(reply)
 }
 
 pub(crate) fn reply(value: Value) -> Result<Reply, Fault> {
@@ -336,8 +342,9 @@ const FULL: &str = "max number of clients";
 
 /// Puts what to do in front of words that do not say it. Users search for the words, so they stay.
 fn advised(words: &str) -> String {
-    const ADVICE: [(&str, &str); 9] = [
+    const ADVICE: [(&str, &str); 10] = [
         ("NOAUTH", "the server wants a password, and the URL has none"),
+        ("'time' command", "each lock needs the right `+time`"),
         (
             "protected mode",
             "the server is in protected mode: set a password (`requirepass`), or `protected-mode no` in a network that you trust",

@@ -103,8 +103,8 @@ impl Source {
     /// `server_url` says how to connect to the servers that the sentinels name: with which user, password, database, and whether
     /// with TLS. Its host and port are not used.
     ///
-    /// The client follows the master. [Deploy](crate::guide::deploy#sentinel) says what to set on the servers, and the
-    /// [runbook](crate::guide::runbook#how-long-a-failover-takes) how long a failover takes.
+    /// The client follows the master. [Deploy](crate::guide::deploy#sentinel) says what to set on the servers, and
+    /// [configuration](crate::guide::configuration#which-failover-the-defaults-survive) how long a failover takes.
     ///
     /// ```no_run
     /// # use lockkeeper::{LockClient, Source};
@@ -133,7 +133,7 @@ impl Source {
     /// 0 (`cluster-databases`). On other servers, `connect` fails with [`Config`](crate::Error::Config).
     ///
     /// The client follows failovers and moved slots. [Deploy](crate::guide::deploy#cluster) says what to set on the
-    /// servers, and the [runbook](crate::guide::runbook#how-long-a-failover-takes) how long calls wait. All keys of one
+    /// servers, and [configuration](crate::guide::configuration#which-failover-the-defaults-survive) how long calls wait. All keys of one
     /// lock are in one slot. Names for which that cannot be, such as `a{b`, are an
     /// [`InvalidName`](crate::Error::InvalidName).
     ///
@@ -233,11 +233,6 @@ impl Source {
     ///
     /// The futures of `connector` run in tasks of the client, on the runtime on which the client was made. A future that takes too long,
     /// `command_timeout` at most, is dropped, and `connector` is called again later. So a dropped future must leave nothing behind.
-    ///
-    /// # A broken connection
-    ///
-    /// On Linux, set `TCP_USER_TIMEOUT` to 10 seconds. If a connection breaks during an acquire, the client repeats its release for 25
-    /// seconds. In this time, the host must discard what it has not delivered on the broken connection.
     ///
     /// ```no_run
     /// # use std::io;

@@ -29,13 +29,6 @@ impl Source {
     /// Release messages wake waiters, and come over a separate connection. A pool does not tell its address. So a client that is made from
     /// a [`Pool`] alone, by `Source::from`, cannot open that connection, and its waiters poll a few times a second.
     ///
-    /// # A broken connection
-    ///
-    /// On Linux, set `TCP_USER_TIMEOUT` to 10 seconds on the connections of your pool, as lockkeeper does on its own.
-    ///
-    /// If a connection breaks during an acquire, the client repeats its release for 25 seconds. In this time, the host must discard what
-    /// it has not delivered on the broken connection. Otherwise the acquire can arrive later, and keep the lock for one lease.
-    ///
     /// ```no_run
     /// # use lockkeeper::{LockClient, Source};
     /// # async fn demo(pool: lockkeeper::deadpool_redis::Pool) -> lockkeeper::Result<()> {

@@ -91,7 +91,7 @@ pub(super) struct Topology {
     /// The runtime on which the client was made. The runtime of a caller can end earlier.
     runtime: Handle,
     /// Counts the changes of the map.
-    changes: Watched<u64>,
+    changes: Watched,
 }
 
 struct State {
@@ -235,7 +235,7 @@ impl Topology {
 
     /// Waits for a further change. Returns their number.
     pub(super) async fn changed(&self, since: u64) -> u64 {
-        self.changes.until(|changes| *changes > since).await;
+        self.changes.until(|changes| changes > since).await;
         self.changes.get()
     }
 
@@ -278,7 +278,8 @@ impl Topology {
         }
     }
 
-    /// Runs a script that the server of this connection did not run, but redirected with this fault. `hops` learns each further
+    /// Runs a script that the server of this connection did not run: it redirected the call with this fault, or the call came too late,
+    /// so the server's time is learned anew. A call that comes too late twice in a row is given back. `hops` learns each further
     /// connection before the script is sent on it. Returns the reply, and the number of replicas that have what the script wrote: zero
     /// if the call waits for none.
     pub(super) async fn follow(
@@ -290,10 +291,23 @@ impl Topology {
         hops: &mut (dyn FnMut(&Connection) + Send),
     ) -> Result<(Reply, u32), Fault> {
         let mut at = connection.clone();
+        let mut was_late = false;
         for _ in 0..HOPS {
-            let Some(server) = self.follow_redirect(&at, &fault, call) else { return Err(fault) };
-            let is_asking = fault.redirect.as_ref().is_some_and(|redirect| redirect.is_for_once);
-            at = server.connection(at.index()).await?.asking(is_asking);
+            let is_late = fault.kind == FaultKind::Late;
+            let server = if is_late {
+                if was_late {
+                    return Err(fault);
+                }
+                at.learn_time().await?;
+                at.server()?
+            } else {
+                let Some(server) = self.follow_redirect(&at, &fault, call) else { return Err(fault) };
+                let is_asking = fault.redirect.as_ref().is_some_and(|redirect| redirect.is_for_once);
+                at = server.connection(at.index).await?.asking(is_asking);
+                at.know_time().await?;
+                server
+            };
+            was_late = is_late;
             let result = match answer {
                 Answer::Within(limit) => {
                     let Some(limit) = limit.rest() else { return Err(fault) };
@@ -308,7 +322,7 @@ impl Topology {
                 }
             };
             match result {
-                Err(next) if next.redirect.is_some() => fault = next,
+                Err(next) if next.is_followed() => fault = next,
                 result => return result,
             }
         }
@@ -347,7 +361,7 @@ impl Topology {
         let server = Arc::clone(server);
         drop(state);
         if is_news {
-            self.changes.modify(|changes| *changes += 1);
+            self.changes.modify(|changes| changes + 1);
         }
         server
     }
@@ -395,7 +409,7 @@ impl Topology {
             left.keys().map(|left| successor(left).filter(|_| !guests.contains(left)).cloned()).collect();
         drop(state);
         if is_changed {
-            self.changes.modify(|changes| *changes += 1);
+            self.changes.modify(|changes| changes + 1);
         }
         let mut is_switch = false;
         for ((address, server), master) in left.into_iter().zip(masters) {

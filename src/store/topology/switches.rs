@@ -6,7 +6,7 @@ use crate::base::sync::Watched;
 
 /// Counts the switches of a topology.
 #[derive(Clone, Default)]
-pub(super) struct SwitchCount(Arc<Watched<u64>>);
+pub(super) struct SwitchCount(Arc<Watched>);
 
 /// Stands for the end of the topology: there will be no more switches.
 const ENDED: u64 = u64::MAX;
@@ -17,18 +17,18 @@ impl SwitchCount {
     }
 
     pub(super) fn count(&self) {
-        self.0.modify(|switches| *switches = switches.saturating_add(1));
+        self.0.modify(|switches| switches.saturating_add(1));
     }
 
     /// Waits for a later switch than these. Returns their number. `None`: the topology has ended.
     pub(super) async fn later_than(&self, seen: u64) -> Option<u64> {
-        self.0.until(|switches| *switches > seen).await;
+        self.0.until(|switches| switches > seen).await;
         Some(self.get()).filter(|switches| *switches != ENDED)
     }
 
     /// Ends all that wait for a switch.
     pub(super) fn end(&self) {
-        self.0.modify(|switches| *switches = ENDED);
+        self.0.modify(|_| ENDED);
     }
 
     /// Tells of each switch from now on.

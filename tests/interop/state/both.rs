@@ -141,9 +141,9 @@ async fn the_differences_of_a_read_write_lock_are_the_listed_ones() {
     };
     let ((java_values, java_leases), (rust_values, rust_leases)) =
         (of_keys(&java_scene), of_keys(&rust_scene));
-    assert_eq!((java_leases, rust_leases), (vec![30, 60], vec![60, 60]));
+    assert_eq!((java_leases, rust_leases), (vec![30, 60], vec![60]));
     assert_eq!(java_values, ["1", "1"]);
-    assert!(rust_values[0] == rust_values[1] && rust_values[0].parse::<u64>().is_ok(), "{rust_values:?}");
+    assert!(rust_values[0].parse::<u64>().is_ok(), "{rust_values:?}");
 
     // `forceUnlock`.
     assert!(

@@ -103,11 +103,9 @@ fn keys(scene: &Scene) -> BTreeMap<String, Key> {
         }
         match name.split_once(HOLDS) {
             None => drop(keys.insert(anonymous(&name), key)),
-            Some((reader, number)) => {
+            Some((reader, _)) => {
                 let none = Key { content: vec![key.content[0].clone()], time_to_live: 0 };
                 let holds = keys.entry(anonymous(reader)).or_insert(none);
-                holds.content.push(number.to_owned());
-                holds.content[1..].sort_unstable();
                 holds.time_to_live = holds.time_to_live.max(key.time_to_live);
             }
         }

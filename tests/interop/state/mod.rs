@@ -6,7 +6,7 @@ mod steps;
 
 use std::time::Duration;
 
-use lockkeeper::{BaseLock, LockConfig};
+use lockkeeper::LockConfig;
 
 use crate::roles::LEASE;
 use crate::support::fixture::Fixture;

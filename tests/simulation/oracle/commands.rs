@@ -86,7 +86,7 @@ impl Oracle {
                 self.commands.entry(numbers).or_default().0 = self.trace.events;
             } else if script.file == "read/confirm.lua" && reply.starts_with(CONFIRMED) {
                 self.grants.insert(numbers, now);
-            } else if script.file.ends_with("/release.lua") && script.keeps_nothing() {
+            } else if script.file.ends_with("/release.lua") {
                 self.commands.entry(numbers).or_default().1 = self.trace.events;
             }
         }

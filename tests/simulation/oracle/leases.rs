@@ -93,7 +93,7 @@ impl Leases {
         };
         let owners = script.owners();
         let is_about = |verb: &str, owner: &String| script.file.ends_with(verb) && owners.contains(owner);
-        let releases = |owner: &String| is_about("/release.lua", owner) && script.keeps_nothing();
+        let releases = |owner: &String| is_about("/release.lua", owner);
         let acquires = |owner: &String| is_about("/acquire.lua", owner);
         let mut problems = Vec::new();
         for (owner, kept) in before {

@@ -77,8 +77,7 @@ impl Turns {
 impl Oracle {
     /// A script ran on a server. The undo of an attempt tells its client nothing about others.
     pub(super) fn notes_release(&mut self, now: Duration, server: usize, script: &Script<'_>, reply: &[u8]) {
-        let released =
-            matches!(script.file, "rlock/release.lua" | "write/release.lua") && script.keeps_nothing();
+        let released = matches!(script.file, "rlock/release.lua" | "write/release.lua");
         let receivers =
             std::str::from_utf8(reply).ok().and_then(|reply| reply.strip_prefix(':')?.trim().parse().ok());
         if let (true, Some(receivers)) = (released && self.owners.contains(script.arg(0)), receivers) {

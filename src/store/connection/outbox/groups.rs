@@ -1,7 +1,5 @@
 //! Which calls go out in one command.
 
-use std::collections::BTreeMap;
-
 use crate::protocol::{self, Arg, Call};
 
 /// A call that waits to be sent.
@@ -65,19 +63,19 @@ pub(crate) fn grouped<T: Piece>(calls: Vec<T>, by_slot: bool) -> Vec<Group<T>> {
     let mut groups = Vec::<Group<T>>::new();
     // `kinds[i]`: what all calls of group `i` have in common. There are few groups, so a linear search is enough.
     let mut kinds = Vec::new();
-    // For each lock, the last group that has a call about the lock.
-    let mut last = BTreeMap::new();
     for piece in calls {
         let (call, mode) = (piece.call(), piece.mode());
         let is_alone =
             mode.is_alone() || call.keys.is_empty() || call.script.most_calls() == 1 || is_large(call);
         let slot = call.keys.first().filter(|_| by_slot).map(|key| protocol::slot(key));
         let kind = (!is_alone).then_some((std::ptr::from_ref(call.script), mode, slot));
-        let earliest = last.get(&piece.lock()).copied().unwrap_or(0);
-        let has_place = |at: &usize| *at >= earliest && groups[*at].calls.len() < call.script.most_calls();
+        let overtakes = |at: usize| {
+            let mut later = groups[at + 1..].iter().flat_map(|group| &group.calls);
+            later.any(|other| other.lock() == piece.lock())
+        };
+        let has_place = |at: &usize| groups[*at].calls.len() < call.script.most_calls() && !overtakes(*at);
         let found = if is_alone { None } else { kinds.iter().rposition(|other| *other == kind) };
         let at = found.filter(has_place).unwrap_or(groups.len());
-        last.insert(piece.lock(), at);
         if at == groups.len() {
             kinds.push(kind);
             groups.push(Group { mode, calls: Vec::new() });

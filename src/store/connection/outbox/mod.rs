@@ -24,7 +24,7 @@ pub(crate) struct Outbox<T> {
     /// A command timed out, and nobody knows yet whether the connection still works. So nothing is sent.
     is_held: AtomicBool,
     /// Wakes the sender when it may go on, and when the outbox is closed.
-    stirred: Notify,
+    pub(crate) stirred: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -117,11 +117,6 @@ impl<T> Outbox<T> {
     /// Why the outbox is closed.
     pub(crate) fn closed(&self) -> Option<&'static str> {
         lock(&self.state).closed
-    }
-
-    /// Waits until the sender perhaps may go on, or the outbox was closed.
-    pub(crate) async fn stirred(&self) {
-        self.stirred.notified().await;
     }
 }
 

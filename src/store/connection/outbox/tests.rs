@@ -81,7 +81,7 @@ fn state(lock: u32) -> (u32, Mode, Call) {
 fn release(lock: u32) -> (u32, Mode, Call) {
     let (keys, owner, config) = (keys(lock), Arg::from(1_u64), LockConfig::default());
     let holder = HolderRef { keys: &keys, owner: &owner, grant: 1, total: 1, config: &config };
-    (lock, Mode::Together, Reentrant.release(holder, 0))
+    (lock, Mode::Together, Reentrant.release(holder))
 }
 
 /// A script that has no form for several calls.
@@ -109,7 +109,7 @@ fn a_call_for_many_permits_goes_out_alone() {
             (Semaphore.keys(format!("{{{lock}}}").into()), PermitIds { client: 1, first: 1, count });
         let (owner, config) = (Arg::Permits(owner), LockConfig::default());
         let holder = HolderRef { keys: &keys, owner: &owner, grant: 1, total: 1, config: &config };
-        (lock, Mode::Together, Semaphore.release(holder, 0))
+        (lock, Mode::Together, Semaphore.release(holder))
     };
     let calls = [acquire(1, 1), acquire(2, 1_000), acquire(3, 1_000), acquire(4, 2)];
     assert_eq!(commands(calls, false), [vec![0, 3], vec![1], vec![2]]);

@@ -22,12 +22,23 @@ impl Connection {
         self.open.number
     }
 
-    pub(crate) const fn index(&self) -> ConnectionIndex {
-        self.index
-    }
-
     pub(crate) fn asking(self, is_asking: bool) -> Self {
         Self { is_asking, ..self }
+    }
+
+    /// Learns the server's time, if what this connection knows of it is old. To be called before an acquire counts as sent: with an old
+    /// time, it could run after its end.
+    pub(crate) async fn know_time(&self) -> Result<(), Fault> {
+        if self.open.connection.clock().is_old() {
+            // Boxed: this is rare, and the size of this future would burden every call.
+            Box::pin(self.learn_time()).await?;
+        }
+        Ok(())
+    }
+
+    /// Learns the server's time.
+    pub(crate) async fn learn_time(&self) -> Result<(), Fault> {
+        self.server()?.learn_time(self).await
     }
 
     /// The server to which it leads.

@@ -19,46 +19,47 @@ use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::limits::limits;
 use crate::base::timer::{Instant, timeout_at};
 use crate::protocol::{Call, Reply, Script};
+use crate::store::connection::clock::Clock;
+use crate::store::connection::multiplexed::Multiplexed;
 use crate::store::connection::outbox::{Entered, Group, Mode, Outbox, Piece, grouped};
 use crate::store::connection::wire::{self, With};
 
-/// A call that waits to be sent. Boxed, because it is moved several times.
-pub(super) struct Waiting(Box<Waits>);
-
-struct Waits {
-    call: Call,
+/// A call that waits to be sent.
+pub(super) struct Waiting {
+    place: Arc<Waits>,
     lock: u32,
     mode: Mode,
-    is_taken: IsTaken,
     answer: oneshot::Sender<Result<Value, Fault>>,
 }
 
 impl Piece for Waiting {
     fn call(&self) -> &Call {
-        &self.0.call
+        &self.place.call
     }
 
     fn lock(&self) -> u32 {
-        self.0.lock
+        self.lock
     }
 
     fn mode(&self) -> Mode {
-        self.0.mode
+        self.mode
     }
 }
 
-/// Whether the sender took a call, or its caller withdrew it. Who sets this first has the call.
-#[derive(Clone)]
-struct IsTaken(Arc<AtomicBool>);
+struct Waits {
+    call: Call,
+    /// The sender took the call, or its caller withdrew it. Who sets this first has the call.
+    is_taken: AtomicBool,
+}
 
-impl IsTaken {
+impl Waits {
     fn takes(&self) -> bool {
-        !self.0.swap(true, Ordering::AcqRel)
+        !self.is_taken.swap(true, Ordering::AcqRel)
     }
 }
 
 /// The place of a caller in the outbox. If its future is dropped, the call is not sent.
-struct Place(IsTaken);
+struct Place(Arc<Waits>);
 
 impl Drop for Place {
     fn drop(&mut self) {
@@ -79,42 +80,40 @@ impl Server {
         let mut waits = None;
         let entered = connection.open.outbox.enter(|| {
             let (answer, answered) = oneshot::channel();
-            let is_taken = IsTaken(Arc::default());
-            waits = Some((Place(is_taken.clone()), answered));
+            let place = Arc::new(Waits { call: call.clone(), is_taken: AtomicBool::new(false) });
+            waits = Some((Place(Arc::clone(&place)), answered));
             let mode = if connection.is_asking { Mode::Asking } else { Mode::Together };
-            let lock = connection.index.number();
-            Waiting(Box::new(Waits { call: call.clone(), lock, mode, is_taken, answer }))
+            Waiting { place, lock: connection.index.number(), mode, answer }
         });
         let result = match (entered, waits) {
             (Entered::Waits, Some((place, answered))) => {
-                // Boxed: a caller that is alone does not wait, and the size of this future would burden every call.
-                Box::pin(self.wait_for_sender(limit, connection, place, answered)).await
+                self.wait_for_sender(limit, connection, place, answered).await
             }
-            (Entered::Now, _) => self.send_alone(limit, connection, call).await,
+            (Entered::Now, _) => {
+                let valid_until = self.valid_until(connection, call);
+                let with = With { is_asking: connection.is_asking, sync: None, valid_until };
+                let is_sharded = self.link.is_sharded();
+                let by_hash = async |c: &mut _| wire::evaluate_by_hash(c, call, with, is_sharded).await;
+                let by_text = async |c: &mut _| wire::evaluate_by_text(c, call, with, is_sharded).await;
+                let result = match self.send(limit, connection, by_hash).await {
+                    Ok(Some(value)) => Ok(value),
+                    // Boxed: this is rare, and the size of this future would burden every call.
+                    Ok(None) => Box::pin(self.send(limit, connection, by_text)).await,
+                    Err(fault) => Err(fault),
+                };
+                if !matches!(&result, Err(fault) if fault.sent != Sent::Refused) {
+                    connection.open.outbox.alone_answered();
+                }
+                result
+            }
             _ => {
                 let fault = self.unanswered(connection, Sent::No);
                 self.discard(connection, "it is no longer used");
                 Err(fault)
             }
         };
-        let result = result.and_then(wire::reply);
+        let result = result.and_then(|value| wire::reply_to(call, value));
         counted.ends(result.as_ref().map(drop).map_err(|fault| fault.sent));
-        result
-    }
-
-    async fn send_alone(
-        self: &Arc<Self>,
-        limit: TimeLimit,
-        connection: &Connection,
-        call: &Call,
-    ) -> Result<Value, Fault> {
-        let with = With { is_asking: connection.is_asking, sync: None };
-        let is_sharded = self.link.is_sharded();
-        let result =
-            self.send(limit, connection, async |c| wire::evaluate(c, call, with, is_sharded).await).await;
-        if !matches!(&result, Err(fault) if fault.sent != Sent::Refused) {
-            connection.open.outbox.alone_answered();
-        }
         result
     }
 
@@ -130,7 +129,7 @@ impl Server {
         let sent = |place: &Place| if place.0.takes() { Sent::No } else { Sent::Unknown };
         let fault = match answer {
             // From the moment when the server was left, no reply of it counts.
-            Ok(_) if self.link.can_switch() && self.has_left.get() => {
+            Ok(_) if self.link.can_switch() && self.has_left.get() > 0 => {
                 Fault::new(FaultKind::Broken, sent(&place), LEFT).at(&self.address)
             }
             Ok(Ok(Ok(reply))) => return Ok(reply),
@@ -164,6 +163,7 @@ pub(super) struct Sender {
     /// Weak: the sender ends with its connection, and a connection with its server.
     server: Weak<Server>,
     connection: MultiplexedConnection,
+    clock: Arc<Clock>,
     outbox: Arc<Outbox<Waiting>>,
     entered: UnboundedReceiver<Waiting>,
     /// Calls that the server did not run, and that are to be sent in another way, before those in `next`.
@@ -191,13 +191,14 @@ type Sending = (Vec<Group<Waiting>>, RedisResult<Vec<Value>>);
 impl Sender {
     pub(super) fn new(
         server: &Arc<Server>,
-        connection: MultiplexedConnection,
+        connection: &Multiplexed,
         outbox: &Arc<Outbox<Waiting>>,
         entered: UnboundedReceiver<Waiting>,
     ) -> Self {
         Self {
             server: Arc::downgrade(server),
-            connection,
+            connection: MultiplexedConnection::clone(connection),
+            clock: Arc::clone(connection.clock()),
             outbox: Arc::clone(outbox),
             entered,
             again: Vec::new(),
@@ -217,7 +218,7 @@ impl Sender {
             if !can_send || waits {
                 tokio::select! {
                     biased;
-                    () = self.outbox.stirred() => {}
+                    () = self.outbox.stirred.notified() => {}
                     sent = reply(&mut self.writes) => {
                         let write = self.writes.pop_front();
                         self.answer(write, sent);
@@ -260,8 +261,8 @@ impl Sender {
         let waiting = self.again.len() + self.next.len();
         // A call that the server did not run is sent once more. But if its caller has left, an undo is sent or will be,
         // and a copy that runs after the undo would leave a lock.
-        let again = self.again.drain(..).filter(|call| !call.0.answer.is_closed());
-        let calls: Vec<_> = again.chain(self.next.drain(..).filter(|call| call.0.is_taken.takes())).collect();
+        let again = self.again.drain(..).filter(|call| !call.answer.is_closed());
+        let calls: Vec<_> = again.chain(self.next.drain(..).filter(|call| call.place.takes())).collect();
         if calls.len() < waiting {
             self.outbox.left(waiting - calls.len());
         }
@@ -279,9 +280,10 @@ impl Sender {
             }
         }
         let (mut connection, is_sharded) = (self.connection.clone(), server.link.is_sharded());
+        let valid_until = self.clock.valid_until(server.command_timeout);
         let (start, commands) = (Instant::now(), groups.len());
         let mut sending: BoxFuture<'static, Sending> = Box::pin(async move {
-            let replies = wire::send_groups(&mut connection, &groups, is_sharded).await;
+            let replies = wire::send_groups(&mut connection, &groups, is_sharded, valid_until).await;
             (groups, replies)
         });
         // The first poll hands the write to the connection.
@@ -312,7 +314,7 @@ impl Sender {
                 for group in groups {
                     server.commands.sends(start).ends(Err(fault.sent));
                     answered += group.calls.len();
-                    group.calls.into_iter().for_each(|call| _ = call.0.answer.send(Err(fault.clone())));
+                    group.calls.into_iter().for_each(|call| _ = call.answer.send(Err(fault.clone())));
                 }
             }
         }
@@ -333,7 +335,7 @@ impl Sender {
         let mut again = |calls: Vec<Waiting>, mode| {
             let count = calls.len();
             self.again.extend(calls.into_iter().map(|mut call| {
-                call.0.mode = mode;
+                call.mode = mode;
                 call
             }));
             count
@@ -360,7 +362,7 @@ impl Sender {
         };
         for (call, reply) in calls.into_iter().zip(replies) {
             // This fails if the caller has left or its time limit is over.
-            let _ = call.0.answer.send(reply.map_err(|fault| fault.at(&server.address)));
+            let _ = call.answer.send(reply.map_err(|fault| fault.at(&server.address)));
         }
         0
     }

@@ -1,0 +1,217 @@
+//! The attempts of one call on its lock.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::smallvec;
+
+use crate::base::Caller;
+use crate::base::clock::{self, Moment};
+use crate::base::error::Result;
+use crate::base::fault::{Fault, FaultKind, Sent};
+use crate::base::timer::timeout;
+use crate::engine::acquire::call::{Outcome, WriterIntent};
+use crate::engine::grant::Grant;
+use crate::engine::grant::pending::PendingHold;
+use crate::engine::handle::Handle;
+use crate::engine::held::HeldLock;
+use crate::engine::held::release::PendingRelease;
+use crate::engine::lock_ref::LockRef;
+use crate::engine::wait::machine::Discipline;
+use crate::engine::wait::queue::QueueKey;
+use crate::protocol::{AcquireReply, Granted, IfHeld};
+
+/// How long a call waits for the release of a hold on which it cannot rely. The background does the rest.
+const RELEASE_WAIT: Duration = Duration::from_millis(50);
+
+/// The attempts of one call on its lock.
+pub(crate) struct Attempts<'a> {
+    pub(crate) handle: &'a Handle,
+    pub(crate) caller: Caller,
+    /// The call does not wait for other owners.
+    is_try: bool,
+    pub(crate) pending: PendingHold,
+    pub(crate) intent: WriterIntent,
+    /// The deadline of the lease that was granted.
+    until: Option<Moment>,
+    /// More permits of the semaphore were available after the grant.
+    pub(crate) leaves_permits: bool,
+    /// When the call began.
+    pub(crate) start: Moment,
+    /// When the last attempt ended, or the first began.
+    pub(crate) at: Moment,
+}
+
+impl<'a> Attempts<'a> {
+    /// Begins to acquire. Also returns the earlier grants of this owner that the server possibly still has.
+    pub(crate) fn start(handle: &'a Handle, caller: Caller, is_try: bool) -> Result<(Self, PendingRelease)> {
+        let (lock, now) = (&handle.lock, clock::now());
+        let start = handle.owner.start(lock, now, caller)?;
+        let (pending, mut ended) = (start.pending, PendingRelease::new(start.ended));
+        let stops_readers = lock.protocol.stops_readers();
+        if stops_readers && let Some(idle) = lock.engine.read_grants.end_idle(&lock.keys.lock, now) {
+            ended.add_attended(idle);
+        }
+        if pending.want > 1 && pending.grant.is_foreign(pending.owner) {
+            tracing::warn!(
+                lock = &**handle.name(), re_entered_at = %caller,
+                "a lock was re-entered from another task than the one that acquired it: a handle is one owner, so tasks must \
+                 not share it"
+            );
+        }
+        let intent = WriterIntent::new(stops_readers && !handle.config().writer_turn().is_zero());
+        let mut attempts = Self::given(handle, caller, pending, None, now);
+        (attempts.is_try, attempts.intent) = (is_try, intent);
+        Ok((attempts, ended))
+    }
+
+    /// Makes the attempts of a call. `until`: another owner of this client gave its hold, which has this deadline.
+    pub(crate) fn given(
+        handle: &'a Handle,
+        caller: Caller,
+        pending: PendingHold,
+        until: Option<Moment>,
+        now: Moment,
+    ) -> Self {
+        let (is_try, intent, leaves_permits) = (false, WriterIntent::default(), false);
+        Self { handle, caller, is_try, pending, intent, until, leaves_permits, start: now, at: now }
+    }
+
+    /// Whether this owner already holds the lock.
+    pub(crate) fn is_reentry(&self) -> bool {
+        self.pending.want > 1 || self.pending.nested_in_write
+    }
+
+    /// Returns the key of the queue in which waiters for the lock stand.
+    pub(crate) fn queue_key(&self) -> QueueKey {
+        let LockRef { protocol, keys, row, .. } = &*self.handle.lock;
+        QueueKey {
+            channel: self.pending.grant.wake_channel(),
+            lock: Arc::clone(&keys.lock),
+            discipline: match () {
+                () if protocol.queue().is_some() => Discipline::Places,
+                () if protocol.has_permits() => Discipline::Permits,
+                () if protocol.is_shared() => Discipline::Readers,
+                () => Discipline::Exclusive,
+            },
+            row: *row,
+        }
+    }
+
+    /// Attempts once. Unless the call is a try, the attempt also queues if the lock has a queue on the server.
+    pub(crate) async fn attempt(&mut self) -> Result<Outcome> {
+        loop {
+            let (grant, lease) = (&self.pending.grant, self.handle.lease());
+            let if_held = if self.is_try { IfHeld::Refuse } else { self.intent.if_held(clock::now) };
+            let reply = match self.pending.want {
+                // Pinned where it is made: to await it directly would move a large future twice.
+                1 => pin!(grant.attempt(lease, if_held)).await,
+                // If the owner's hold is gone, the server says so, and the call begins anew with a new id.
+                count => pin!(grant.reenter(count, lease)).await,
+            };
+            self.at = clock::now();
+            let lock = &self.handle.lock;
+            return Ok(match reply {
+                Ok((AcquireReply::Granted(granted), until)) if until > self.at => {
+                    self.until = Some(until);
+                    self.leaves_permits = matches!(granted, Granted::Permits { left: 1.., .. });
+                    Outcome::Granted
+                }
+                Ok((AcquireReply::Granted(_), _)) => {
+                    self.give_back().await?;
+                    let late = "the lease had almost ended when the answer came";
+                    Outcome::Failed(Fault::new(FaultKind::TimedOut, Sent::Unknown, late))
+                }
+                Ok((AcquireReply::Lost, _)) => {
+                    self.begin_anew()?;
+                    continue;
+                }
+                Ok((AcquireReply::OtherKind, _)) => return Err(lock.other_kind()),
+                Ok((AcquireReply::NotALock, _)) => return Err(lock.not_a_lock()),
+                Ok((AcquireReply::CannotCount, _)) => return Err(lock.cannot_count()),
+                Ok((AcquireReply::TooMany { total }, _)) => {
+                    lock.has_total(total);
+                    return Err(lock.too_many_permits(total));
+                }
+                Ok((reply, _)) => {
+                    self.intent.refused(self.at);
+                    Outcome::Refused(if let AcquireReply::Held(left) = reply { left } else { None })
+                }
+                Err(fault) => {
+                    if matches!(fault.kind, FaultKind::TooFewReplicas { .. }) {
+                        // An attempt that finds its own hold can write nothing, and `WAIT` confirms only writes.
+                        self.give_back().await?;
+                    }
+                    Outcome::Failed(fault)
+                }
+            });
+        }
+    }
+
+    /// Releases a hold that the server granted, and on which the call cannot rely. But a lock that was re-entered stays
+    /// held: with a new id, this owner would wait for itself.
+    async fn give_back(&mut self) -> Result<()> {
+        if self.pending.want > 1 {
+            return Ok(());
+        }
+        self.release(RELEASE_WAIT).await
+    }
+
+    /// Gives up the attempts so far, and begins a grant with a new id. Returns the grant before.
+    fn begin_anew(&mut self) -> Result<Arc<Grant>> {
+        let fresh = self.handle.owner.begin(&self.handle.lock, clock::now(), self.caller)?;
+        let before = std::mem::replace(&mut self.pending, fresh);
+        Ok(Arc::clone(&before.grant))
+    }
+
+    /// Releases what the attempts so far left on the server, and waits for that at most for `limit`. Then the background
+    /// continues. The next attempt has a new id, because a late copy of the release can still run.
+    async fn release(&mut self, limit: Duration) -> Result<()> {
+        let before = self.begin_anew()?;
+        let _ = timeout(limit, PendingRelease::new(smallvec![before]).try_once()).await;
+        Ok(())
+    }
+
+    /// Leaves the queue on the server, and removes the writer's intent, so that readers are admitted again.
+    pub(crate) async fn leave_queue(&mut self) {
+        if self.handle.lock.protocol.queue().is_some() || self.intent.is_shown() {
+            let _ = self.release(self.handle.config().command_timeout() / 2).await;
+        }
+    }
+
+    /// Turns what was granted into a hold.
+    pub(crate) fn take(&mut self) -> Result<HeldLock> {
+        let Self { handle, pending, until, start, at: now, .. } = self;
+        let until = until.expect("BUG: a call took a lock that was not granted");
+        let held = HeldLock::take(handle, pending, until, (*start, *now))?;
+        if handle.can_share() && pending.want == 1 && !pending.nested_in_write {
+            pending.grant.open_to_readers(handle.terms.linger, *now);
+        }
+        handle.owner.set(&pending.grant);
+        Ok(held)
+    }
+
+    /// Replaces what this call attempted by the hold of another owner of this client.
+    pub(crate) fn hold_instead(&mut self, grant: &Arc<Grant>, until: Moment) {
+        let hold = PendingHold::attached(grant, self.handle.owner.key);
+        (self.until, self.leaves_permits) = (Some(until), false);
+        self.at = clock::now();
+        Self::forget(self.handle, &mut std::mem::replace(&mut self.pending, hold));
+    }
+
+    /// An attempt that did not become a hold can block its own owner. So the owner's next acquire releases it first.
+    fn forget(handle: &Handle, pending: &mut PendingHold) {
+        if !pending.is_over {
+            let now = clock::now();
+            pending.give_up(now);
+            handle.owner.add_dropped(Arc::clone(&pending.grant), now);
+        }
+    }
+}
+
+impl Drop for Attempts<'_> {
+    fn drop(&mut self) {
+        Self::forget(self.handle, &mut self.pending);
+    }
+}
