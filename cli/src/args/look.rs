@@ -165,15 +165,15 @@ pub(crate) struct Doctor {
     /// The names of the locks that it acquires begin with this: for a user that may only use some names
     #[arg(long, value_name = "PREFIX", default_value = "lockkeeper:doctor:")]
     pub(crate) name: String,
-    /// Only checks the rights for this type of lock, or for this use of locks. Can be repeated
+    /// Only checks the rights for this type or use of locks. Can be repeated
     ///
     /// `claim`: claims; `leader`: candidates for a leadership, and what they announce; `linger`: read locks with this option
     #[arg(long, value_enum)]
     pub(crate) kind: Vec<Use>,
-    /// Asks no server, but prints the command that makes a user for locks whose names begin with this
+    /// Only prints the rights to names that begin with this
     ///
-    /// It has the rights for the types of `--kind`, or for all. Replace PASSWORD, and send the command in `redis-cli`. From Redis 7.2 on, also
-    /// grant `+client|setinfo`
+    /// It asks no server, and prints the command that makes a user. This one has the rights for the types of `--kind`, or for all. Replace
+    /// PASSWORD, and send the command in `redis-cli`. From Redis 7.2 on, also grant `+client|setinfo`
     #[arg(long, value_name = "PREFIX", conflicts_with_all = ["ignore", "json"])]
     pub(crate) acl: Option<String>,
     /// Reports this check, such as persistence, but does not count it. Can be repeated
