@@ -626,7 +626,7 @@ impl<H: Deadline> Machine<H> {
             }
             End::NotRun | End::Unknown => {
                 released.has_perhaps_ended |= end == End::Unknown && shows.is_none();
-                self.shows_for = self.shows_for.or(shows.map(|(owner, _)| owner));
+                self.shows_for = self.shows_for.or_else(|| shows.map(|(owner, _)| owner));
             }
         }
         let is_lost = self.found_hold_missing();
