@@ -27,7 +27,8 @@ pub use base::{
     process::Process,
 };
 pub use diagnosis::info::{Holder, LockInfo, LockKind, LockList, RemainingLease};
-pub use diagnosis::waits::{ChainLink, LockWait, RecentWait, WaitChain, WaitOutcome};
+pub use diagnosis::waits::{ChainLink, LockWait, WaitChain};
+pub use engine::{RecentWait, WaitOutcome};
 pub use locks::guard::{HoldWatch, LockGuard};
 pub use locks::{
     BaseLock, Claims, FairLock, FencedLock, Lock, Member, MultiLock, PermitId, RLock, ReadLock,

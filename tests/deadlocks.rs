@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use serde_json::json;
+
 use crate::support::events::Events;
 use crate::support::{MS, SECOND, Scene, eventually, patient, soon, throughout, waiter};
 use lockkeeper::{Error, LockClient, LockConfig, Owner, WaitChain, WaitOutcome};
@@ -160,13 +162,13 @@ async fn a_deadlock_through_a_read_lock_is_named_in_both_directions() {
 #[tokio::test]
 async fn readers_of_both_locks_are_in_no_deadlock() {
     let scene = Scene::start();
-    let (one, two, looking) = (scene.client().await, scene.client().await, scene.client().await);
+    let (one, two, looking) = (silent(&scene).await, silent(&scene).await, scene.client().await);
     let (mut first, mut second) = (one.owner(), two.owner());
     let a = first.read_write_lock("a").into_read().lock().await.unwrap();
     let b = second.read_write_lock("b").into_read().lock().await.unwrap();
-    // What each would record if a writer stopped it.
-    write_wait(&scene, &a.owner_id(), "b");
-    write_wait(&scene, &b.owner_id(), "a");
+    // What each would tell if a writer stopped it.
+    tell(&scene, &one.id(), &[(&a.owner_id(), "a", "b")]);
+    tell(&scene, &two.id(), &[(&b.owner_id(), "b", "a")]);
     for name in ["a", "b"] {
         assert_eq!(shape(&soon(looking.why(name)).await.unwrap()), [(vec![name], false)]);
     }
@@ -179,32 +181,47 @@ async fn readers_of_both_locks_are_in_no_deadlock() {
     scene.end().await;
 }
 
-/// What the server has of a call that has waited for five seconds.
-fn write_wait(scene: &Scene, owner: &str, lock: &str) {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() - 5_000;
-    let (client, number) = owner.split_once(':').unwrap();
-    let (key, waiter) = (format!("lockkeeper_waits:{client}"), format!("999{number}"));
-    scene.server.run::<()>(&["HSET", &key, &waiter, &format!("{since} {number} src/main.rs:7 {lock}")]);
+/// A hold of a client, by its owner, and the lock for which the same `Owner` has waited for five seconds.
+type Told<'a> = (&'a str, &'a str, &'a str);
+
+/// Writes what a client tells.
+fn tell(scene: &Scene, client: &str, told: &[Told<'_>]) {
+    let short = |owner: &str| owner.split_once(':').map_or(owner, |(_, short)| short).to_owned();
+    let waits = told.iter().map(|(owner, _, lock)| {
+        let waiter = format!("999{}", short(owner));
+        json!({"owner": waiter, "held": [short(owner)], "lock": lock, "at": "src/main.rs:7", "age": 5_000})
+    });
+    let holds = told.iter().map(|(owner, held, _)| {
+        json!({"owner": short(owner), "lock": held, "kind": "rlock", "at": "src/main.rs:6", "age": 5_000})
+    });
+    let (waits, holds) = (waits.collect::<Vec<_>>(), holds.collect::<Vec<_>>());
+    let text = json!({"identity": "", "waits": waits, "holds": holds, "more": 0}).to_string();
+    scene.server.run::<()>(&["SET", &format!("lockkeeper_client:{client}"), &text, "PX", "120000"]);
 }
 
-/// A record outlives its wait for a moment, and links are asked for one after the other.
+/// A client that tells nothing, so that a test can tell something for it.
+async fn silent(scene: &Scene) -> LockClient {
+    scene.client_with(patient().diagnosis(false)).await
+}
+
+/// A snapshot can show a wait that has just ended, and links are asked for one after the other.
 #[tokio::test]
 async fn what_ends_between_two_looks_is_no_deadlock() {
     let scene = Scene::start();
-    let (one, two, looking) = (scene.client().await, scene.client().await, scene.client().await);
+    let (one, two, looking) = (silent(&scene).await, silent(&scene).await, scene.client().await);
     let (mut first, mut second) = (one.owner(), two.owner());
     let (a, b) = (first.rlock("a").lock().await.unwrap(), second.rlock("b").lock().await.unwrap());
-    // What they would record if each waited for the lock of the other.
-    write_wait(&scene, &a.owner_id(), "b");
-    write_wait(&scene, &b.owner_id(), "a");
+    // What they would tell if each waited for the lock of the other.
+    tell(&scene, &one.id(), &[(&a.owner_id(), "a", "b")]);
+    tell(&scene, &two.id(), &[(&b.owner_id(), "b", "a")]);
     explained(&looking, "a", &[(&["a", "b"], true)]).await;
-    let looks = scene.server.calls("hgetall");
+    let looks = scene.server.calls("get");
     let explaining = {
         let looking = looking.clone();
         tokio::spawn(async move { looking.why("a").await.unwrap() })
     };
-    eventually("it looked once", || scene.server.calls("hgetall"), |&calls| calls >= looks + 2).await;
-    scene.server.run::<()>(&["DEL", &format!("lockkeeper_waits:{}", two.id())]);
+    eventually("it looked once", || scene.server.calls("get"), |&calls| calls >= looks + 2).await;
+    scene.server.run::<()>(&["DEL", &format!("lockkeeper_client:{}", two.id())]);
     assert_eq!(shape(&soon(explaining).await.unwrap()), [(vec!["a", "b"], false)]);
     scene.server.remove_records();
     a.unlock().await.unwrap();
@@ -224,7 +241,7 @@ async fn a_process_that_has_ended_is_in_no_deadlock() {
     let dead = "0f5b3c8e-7d3a-8c1e-9f00-1a2b3c4d5e6f";
     scene.server.run::<()>(&["HSET", "a", &format!("{dead}:1"), "1"]);
     scene.server.run::<()>(&["PEXPIRE", "a", "60000"]);
-    scene.server.run::<()>(&["HSET", &format!("lockkeeper_waits:{dead}"), "2", "1000 1 src/main.rs:7 b"]);
+    tell(&scene, dead, &[("1", "a", "b")]);
     let mut me = locks.owner();
     let outer = me.rlock("b").lock().await.unwrap();
     let waiting = tokio::spawn(async move { me.rlock("a").lock().await.unwrap().unlock().await });
@@ -249,16 +266,15 @@ async fn a_deadlock_is_found_although_one_that_waits_for_it_leaves() {
     for (number, holds, waits_for) in [(1, "a", "b"), (2, "b", "a"), (3, "c", "a")] {
         scene.server.run::<()>(&["HSET", holds, &format!("{}:1", client(number)), "1"]);
         scene.server.run::<()>(&["PEXPIRE", holds, "60000"]);
-        let record = format!("1000 1 src/main.rs:7 {waits_for}");
-        scene.server.run::<()>(&["HSET", &format!("lockkeeper_waits:{}", client(number)), "2", &record]);
+        tell(&scene, &client(number), &[("1", holds, waits_for)]);
     }
-    let looks = scene.server.calls("hgetall");
+    let looks = scene.server.calls("get");
     let explaining = tokio::spawn({
         let looking = looking.clone();
-        async move { looking.wait_chains().await.unwrap() }
+        async move { looking.why("c").await.unwrap() }
     });
-    eventually("it looked once", || scene.server.calls("hgetall"), |&calls| calls >= looks + 3).await;
-    scene.server.run::<()>(&["DEL", &format!("lockkeeper_waits:{}", client(3))]);
+    eventually("it looked once", || scene.server.calls("get"), |&calls| calls >= looks + 3).await;
+    scene.server.run::<()>(&["DEL", &format!("lockkeeper_client:{}", client(3))]);
     let chains = soon(explaining).await.unwrap();
     assert!(chains.len() == 1 && chains[0].is_deadlock, "{chains:#?}");
     scene.server.run::<()>(&["DEL", "a", "b", "c"]);
@@ -273,18 +289,18 @@ async fn the_event_of_a_deadlock_needs_two_looks() {
     let scene = Scene::start();
     let events = Events::default();
     let _collecting = events.collect();
-    let (one, two) = (scene.client_with(patient().watchdog_lease(2 * SECOND)).await, scene.client().await);
+    let (one, two) = (scene.client_with(patient().watchdog_lease(2 * SECOND)).await, silent(&scene).await);
     let (mut first, mut second) = (one.owner(), two.owner());
     let (a, b) = (first.rlock("a").lock().await.unwrap(), second.rlock("b").lock().await.unwrap());
-    write_wait(&scene, &b.owner_id(), "a");
+    tell(&scene, &two.id(), &[(&b.owner_id(), "b", "a")]);
     let waiting = tokio::spawn(async move { first.rlock("b").lock().await.unwrap().unlock().await.unwrap() });
-    let looks = || scene.server.calls("hgetall");
+    let looks = || scene.server.calls("get");
     // One for each of the two clients.
     eventually("it sees a cycle", looks, |&looks| looks >= 2).await;
-    scene.server.run::<()>(&["DEL", &format!("lockkeeper_waits:{}", two.id())]);
-    eventually("it looks twice more", looks, |&looks| looks >= 4).await;
+    scene.server.run::<()>(&["DEL", &format!("lockkeeper_client:{}", two.id())]);
+    eventually("it looks once more", looks, |&looks| looks >= 3).await;
     assert_eq!(events.text().matches(DEADLOCK).count(), 0, "{}", events.text());
-    write_wait(&scene, &b.owner_id(), "a");
+    tell(&scene, &two.id(), &[(&b.owner_id(), "b", "a")]);
     events.tell(DEADLOCK).await;
     scene.server.remove_records();
     b.unlock().await.unwrap();
@@ -296,13 +312,13 @@ async fn the_event_of_a_deadlock_needs_two_looks() {
 
 /// The call ends while the server answers nothing.
 #[tokio::test]
-async fn the_record_of_a_wait_is_removed_also_after_seconds_without_a_server() {
+async fn the_snapshot_of_a_wait_is_removed_also_after_seconds_without_a_server() {
     let scene = Scene::start();
     let impatient = LockConfig::builder().command_timeout(100 * MS);
     let (locks, beside) = (scene.client_with(impatient).await, scene.client().await);
     let guard = beside.rlock("a").lock().await.unwrap();
     let waiting = waiter(locks.rlock("a"));
-    let waits = format!("lockkeeper_waits:{}", locks.id());
+    let waits = format!("lockkeeper_client:{}", locks.id());
     let is_recorded = || scene.server.records().contains(&waits);
     eventually("it is recorded", is_recorded, |is| *is).await;
     scene.server.freeze();
@@ -320,7 +336,7 @@ async fn the_record_of_a_wait_is_removed_also_after_seconds_without_a_server() {
 #[tokio::test]
 async fn a_chain_behind_a_lock_with_many_readers_comes_first() {
     let scene = Scene::start();
-    let locks = scene.client_with(patient().sharing(Duration::ZERO)).await;
+    let locks = scene.client_with(patient().sharing(Duration::ZERO).diagnosis(false)).await;
     let mut me = locks.owner();
     let waiting = me.read_write_lock("a").read().lock().await.unwrap();
     let mut reading = Vec::new();
@@ -328,8 +344,7 @@ async fn a_chain_behind_a_lock_with_many_readers_comes_first() {
         reading.push(locks.read_write_lock("a").into_read().lock().await.unwrap());
     }
     let (b, c) = (locks.rlock("b").lock().await.unwrap(), locks.rlock("c").lock().await.unwrap());
-    write_wait(&scene, &waiting.owner_id(), "b");
-    write_wait(&scene, &b.owner_id(), "c");
+    tell(&scene, &locks.id(), &[(&waiting.owner_id(), "a", "b"), (&b.owner_id(), "b", "c")]);
     let chains = soon(locks.why("a")).await.unwrap();
     assert_eq!(shape(&chains)[..2], [(vec!["a", "b", "c"], false), (vec!["a"], false)]);
     assert_eq!(chains.len(), 100);
@@ -346,7 +361,7 @@ async fn a_chain_behind_a_lock_with_many_readers_comes_first() {
 #[tokio::test]
 async fn why_of_other_data_is_an_error() {
     let scene = Scene::start();
-    let locks = scene.client().await;
+    let locks = silent(&scene).await;
     for data in [&["HSET", "data", "title", "1"][..], &["SET", "data", "text"], &["RPUSH", "data", "1"]] {
         scene.server.run::<()>(data);
         let [inspected, explained] =
@@ -357,7 +372,7 @@ async fn why_of_other_data_is_an_error() {
         // Further along a chain, the holder is told all the same.
         let mut me = locks.owner();
         let outer = me.rlock("a").lock().await.unwrap();
-        write_wait(&scene, &outer.owner_id(), "data");
+        tell(&scene, &locks.id(), &[(&outer.owner_id(), "a", "data")]);
         assert_eq!(shape(&soon(locks.why("a")).await.unwrap()), [(vec!["a"], false)]);
         scene.server.remove_records();
         outer.unlock().await.unwrap();
@@ -376,8 +391,10 @@ async fn what_is_not_certain_is_no_link() {
     let _collecting = events.collect();
     let [a, b] = [locks.rlock("a").lock().await.unwrap(), locks.rlock("b").lock().await.unwrap()];
     let waiting = [waiter(locks.rlock("a")), waiter(locks.rlock("b"))];
-    let waits = || scene.server.run::<usize>(&["HLEN", &format!("lockkeeper_waits:{}", locks.id())]);
-    eventually("the waits are recorded", waits, |&waits| waits == 2).await;
+    let told = || scene.server.run::<Option<String>>(&["GET", &format!("lockkeeper_client:{}", locks.id())]);
+    let has_both =
+        |told: &Option<String>| told.as_ref().is_some_and(|told| told.matches("\"held\"").count() == 2);
+    eventually("the waits are told", told, has_both).await;
     throughout(2 * SECOND, async || {
         let chains = locks.why("a").await.unwrap();
         assert_eq!(shape(&chains), [(vec!["a"], false)]);
@@ -405,20 +422,22 @@ async fn what_is_not_certain_is_no_link() {
 #[tokio::test]
 async fn of_many_calls_that_perhaps_are_the_holders_the_oldest_are_named_first() {
     let scene = Scene::start();
-    let locks = scene.client().await;
+    let locks = silent(&scene).await;
     let guard = locks.rlock("a").lock().await.unwrap();
-    let (client, now) = (locks.id(), SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap());
+    let key = format!("lockkeeper_client:{}", locks.id());
     // The order of neither the names nor the numbers.
     let ages = [5, 12, 7, 3, 11, 9, 4, 8, 10, 6];
-    for (number, age) in ages.iter().enumerate() {
-        let record = format!("{} - src/main.rs:7 lock {number}", now.as_millis() - age * 1_000);
-        let key = format!("lockkeeper_waits:{client}");
-        scene.server.run::<()>(&["HSET", &key, &format!("999{number}"), &record]);
-    }
+    let waits = ages.iter().enumerate().map(|(number, age)| {
+        let (owner, lock) = (format!("999{number}"), format!("lock {number}"));
+        json!({"owner": owner, "held": [], "lock": lock, "at": "src/main.rs:7", "age": age * 1_000})
+    });
+    let waits = waits.collect::<Vec<_>>();
+    let text = json!({"identity": "", "waits": waits, "holds": [], "more": 0}).to_string();
+    scene.server.run::<()>(&["SET", &key, &text, "PX", "120000"]);
     let chains = locks.why("a").await.unwrap();
     let found: Vec<_> = chains[0].links[0].client_waits.iter().map(|wait| &*wait.lock).collect();
     assert_eq!(found, [1, 4, 8, 5, 7, 2, 9, 0].map(|number| format!("lock {number}")));
-    scene.server.run::<()>(&["DEL", &format!("lockkeeper_waits:{client}")]);
+    scene.server.run::<()>(&["DEL", &key]);
     guard.unlock().await.unwrap();
     drop(locks);
     scene.end().await;
@@ -458,7 +477,7 @@ async fn a_wait_of_less_than_a_second_writes_nothing() {
     let (locks, beside) = (scene.client().await, scene.client().await);
     let guard = beside.rlock("a").lock().await.unwrap();
     assert!(locks.owner().rlock("a").try_lock_for(500 * MS).await.unwrap().is_none());
-    assert_eq!(scene.server.calls("hset"), 1, "the hold");
+    assert_eq!(scene.server.calls("set"), 0);
     guard.unlock().await.unwrap();
     drop((locks, beside));
     scene.end().await;

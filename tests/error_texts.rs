@@ -7,13 +7,12 @@ use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
 
 /// Files whose texts are no errors, or errors that explain themselves, and why.
-const OTHER_TEXTS: [(&str, &str); 22] = [
+const OTHER_TEXTS: [(&str, &str); 21] = [
     ("src/diagnosis/clients.rs", "what a list shows of a holder"),
     ("src/diagnosis/info.rs", "what a list shows of a lock"),
-    ("src/diagnosis/long_waits.rs", "the fields of an event"),
     ("src/diagnosis/waits.rs", "what `why` shows"),
+    ("src/diagnosis/watch.rs", "the fields of an event"),
     ("src/engine/grant/explorer.rs", "a test"),
-    ("src/engine/observer.rs", "a test"),
     ("src/engine/visit.rs", "a test"),
     ("src/engine/wait/explorer.rs", "a test"),
     ("src/leader/candidate.rs", "the fields of an event"),

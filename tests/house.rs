@@ -195,7 +195,7 @@ const ENGINE: [&str; 20] = [
     "tracked",
     "background",
     "scheduler",
-    "observer",
+    "waits",
     "hold",
     "wait",
     "listeners",

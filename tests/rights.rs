@@ -290,8 +290,6 @@ async fn the_documented_rights_are_enough() {
         locks.semaphore(name, 1).check().await.unwrap();
     }
     drop(lock);
-    let removes = "records/remove.lua";
-    eventually("the record of a hold that ended is removed", || has_run(&removes), |&has_run| has_run).await;
     locks.shutdown().await.unwrap();
     drop(locks);
     let files = lua::files();
@@ -331,7 +329,7 @@ async fn an_error_about_a_missing_right_leads_to_the_key() {
         scene.server.run::<()>(&rules.split(' ').collect::<Vec<_>>());
         connect(format!("redis://{user}:secret@127.0.0.1:{}/", scene.server.port()), patient()).await
     };
-    let locks = client("jobs", "~{jobs}* ~lockkeeper_holds:* ~lockkeeper_waits:* &* +@all").await;
+    let locks = client("jobs", "~{jobs}* ~lockkeeper_client:* &* +@all").await;
     let jobs = locks.claims("jobs");
     let said = |error: Error| {
         assert!(matches!(error, Error::Permission(_)), "{error:?}");
@@ -354,8 +352,7 @@ async fn an_error_about_a_missing_right_leads_to_the_key() {
     let text = said(lock().with(&lingering(20 * MS)).check().await.unwrap_err());
     assert!(text.ends_with(": this user may not run `pubsub|numsub` on `redisson_rwlock:{a}`"), "{text}");
 
-    let silent =
-        "~a ~lockkeeper_holds:* ~lockkeeper_waits:* ~redisson_lock_token:* &redisson_lock__channel:* +@all";
+    let silent = "~a ~lockkeeper_client:* ~redisson_lock_token:* &redisson_lock__channel:* +@all";
     let silent = client("silent", silent).await;
     silent.fenced_lock("a").check().await.unwrap();
     let text = said(Candidate::new(&silent, "a").check().await.unwrap_err());

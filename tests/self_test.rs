@@ -95,7 +95,7 @@ async fn a_server_that_refuses_scripts_is_refused_with_the_cause() {
 #[tokio::test]
 async fn the_self_test_changes_nothing() {
     let scene = Scene::start();
-    let key = "lockkeeper_holds:{lockkeeper:self-test}";
+    let key = "lockkeeper_client:{lockkeeper:self-test}";
     for words in [&["SET", key, "x"][..], &["SET", key, "x", "PX", "60000"]] {
         scene.server.run::<()>(words);
         let before: i64 = scene.server.run(&["PTTL", key]);

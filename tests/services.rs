@@ -111,7 +111,7 @@ async fn what_works(wants: Wants) {
         }
     }
     is_refused(clients[0].list("*").await, wants);
-    is_refused(clients[0].wait_chains().await, wants);
+    assert!(clients[0].wait_chains().await.unwrap().is_empty());
     for locks in &clients {
         locks.shutdown().await.unwrap();
     }
@@ -197,11 +197,11 @@ async fn where_a_script_needs_a_key_the_user_has_to_have_the_right_to_it() {
     };
     let error = connect("shop:").await.unwrap_err();
     assert!(matches!(error, Error::Permission(_)), "{error:?}");
-    assert!(error.to_string().contains("`lockkeeper_holds:shop:{lockkeeper:self-test}`"), "{error}");
-    server.run::<()>(&["ACL", "SETUSER", "locker", "~lockkeeper_holds:shop:*"]);
+    assert!(error.to_string().contains("`lockkeeper_client:shop:{lockkeeper:self-test}`"), "{error}");
+    server.run::<()>(&["ACL", "SETUSER", "locker", "~lockkeeper_client:shop:*"]);
     connect("shop:").await.unwrap().rlock("a").check().await.unwrap();
     assert!(matches!(connect("").await.unwrap_err(), Error::Permission(_)));
-    server.run::<()>(&["ACL", "SETUSER", "locker", "~lockkeeper_holds:*"]);
+    server.run::<()>(&["ACL", "SETUSER", "locker", "~lockkeeper_client:*"]);
     let there = client(user(service.url())).await;
     there.rlock("shop:a").check().await.unwrap();
     let error = there.rlock("bank:a").check().await.unwrap_err();

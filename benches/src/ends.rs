@@ -94,8 +94,8 @@ fn run(url: &str, count: usize, lease: u64, end: End) -> Ended {
         match end {
             End::Dropped => {
                 drop(guards);
-                // Beside the other locks, the client keeps two records.
-                while keys(url).await > OTHERS + 2 {
+                // Beside the other locks, the client keeps what it tells of itself.
+                while keys(url).await > OTHERS + 1 {
                     sleep(Duration::from_millis(5)).await;
                 }
             }

@@ -72,7 +72,7 @@ pub(crate) enum Command {
     /// Examines the server, and the rights of this user
     ///
     /// In a cluster, it examines all masters, but measures round trips and messages of only one. It does not check the
-    /// rights to the records of holds and waits
+    /// right to tell what a client holds and waits for
     Doctor(Doctor),
     /// Tests on your servers that locks exclude, while processes die
     Verify(Verify),
@@ -88,7 +88,10 @@ pub(crate) enum Command {
     },
     /// Holds the lock for `run`, which starts this
     #[command(name = crate::KEEP, hide = true)]
-    Keep,
+    Keep {
+        /// The name of the lock: for those who look at processes.
+        name: Option<String>,
+    },
     /// Uses locks for `verify`, which starts this
     #[command(name = crate::WORK, hide = true)]
     Work,

@@ -14,7 +14,8 @@ use crate::exit::{Failure, print, to_list};
 use crate::table::{Output, lay_out};
 use crate::text::{holds, process, visible, waiters};
 
-const HEADER: [&str; 7] = ["NAME", "KIND", "HOLDERS", "CLIENTS", "HOLDS", "ENDS IN", "WAITERS"];
+/// The words of `top`, and what has no room there.
+const HEADER: [&str; 8] = ["NAME", "TYPE", "OWNER", "CLIENT", "HOLDS", "HELD", "LEASE", "WAITERS"];
 
 pub(crate) async fn ls(connection: &Connection, options: &Ls) -> Result<ExitCode, Failure> {
     let locks = Settings::read(connection)?.connect().await?;
@@ -103,10 +104,15 @@ fn is_of(row: &LockInfo, kinds: &[Examined]) -> bool {
 /// Whether an owner holds the lock for this time already. One whose time is unknown does not.
 fn is_older(row: &LockInfo, least: Option<Duration>) -> bool {
     let Some(least) = least else { return true };
-    row.holders.iter().filter_map(|holder| holder.held_for).max().is_some_and(|held_for| held_for >= least)
+    held_for(row).is_some_and(|held_for| held_for >= least)
 }
 
-fn cells(row: &LockInfo, output: Output) -> [String; 7] {
+/// For how long the first of the holders has held the lock, as far as that is known.
+fn held_for(row: &LockInfo) -> Option<Duration> {
+    row.holders.iter().filter_map(|holder| holder.held_for).max()
+}
+
+fn cells(row: &LockInfo, output: Output) -> [String; 8] {
     [
         visible(&row.name).into_owned(),
         row.kind.to_string(),
@@ -119,6 +125,7 @@ fn cells(row: &LockInfo, output: Output) -> [String; 7] {
             Some(permits) => format!("{} of {permits}", row.holders.len()),
             None => holds(row).to_string(),
         },
+        held_for(row).map_or_else(|| "unknown".to_owned(), seconds),
         row.remaining_lease.duration().map_or_else(|| "never".to_owned(), seconds),
         waiters(row),
     ]

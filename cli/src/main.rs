@@ -99,7 +99,7 @@ fn start(Arguments { connection, command }: Arguments) -> Result<ExitCode, Failu
     let result = runtime.block_on(async {
         match command {
             Command::Run(options) => run::run(connection, options).await,
-            Command::Keep => Ok(run::keep().await),
+            Command::Keep { .. } => Ok(run::keep().await),
             Command::Ls(options) => ls::ls(&connection, &options).await,
             Command::Show(options) => look::show(&connection, &options).await,
             Command::Top(options) => top::top(&connection, &options).await,

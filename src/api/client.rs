@@ -9,11 +9,9 @@ use crate::api::owner::Owner;
 use crate::base::config::LockConfig;
 use crate::base::error::Result;
 use crate::diagnosis::info::{LockInfo, LockList};
-use crate::diagnosis::waits::{RecentWait, WaitChain};
-use crate::diagnosis::{
-    self, Chain, Clients, Diagnosis, Scan, all_chains, chains, force_unlock_of, info, inspect,
-};
-use crate::engine::Engine;
+use crate::diagnosis::waits::WaitChain;
+use crate::diagnosis::{self, Chain, Clients, Scan, all_chains, chains, force_unlock_of, info, inspect};
+use crate::engine::{Engine, RecentWait};
 use crate::locks::{Claims, FairLock, FencedLock, Lock, RLock, ReadWriteLock, Semaphore};
 use crate::protocol;
 use crate::store::Source;
@@ -45,8 +43,6 @@ use crate::store::Source;
 #[derive(Clone)]
 pub struct LockClient {
     engine: Arc<Engine>,
-    /// `None`: it is switched off.
-    diagnosis: Option<Arc<Diagnosis>>,
 }
 
 impl LockClient {
@@ -97,8 +93,7 @@ impl LockClient {
     /// # Ok(()) }
     /// ```
     pub async fn connect_with(source: impl Into<Source>, config: LockConfig) -> Result<Self> {
-        let (engine, diagnosis) = diagnosis::start(source.into(), config).await?;
-        Ok(Self { engine, diagnosis })
+        Ok(Self { engine: diagnosis::start(source.into(), config).await? })
     }
 
     /// Makes a handle for the reentrant lock with this name. The handle is a new owner. Asks no server.
@@ -367,7 +362,7 @@ impl LockClient {
     /// # }
     /// ```
     pub fn recent_waits(&self) -> Vec<RecentWait> {
-        self.diagnosis.as_ref().map_or_else(Vec::new, |diagnosis| diagnosis.recent())
+        self.engine.waits.as_ref().map_or_else(Vec::new, |waits| waits.past())
     }
 
     /// Returns what each master tells of itself, by its address: version, memory, persistence, replicas. Asks each master once, with `INFO`.
@@ -426,8 +421,8 @@ impl LockClient {
     /// ```
     pub async fn shutdown(&self) -> Result<()> {
         let last = async {
-            if let Some(diagnosis) = &self.diagnosis {
-                diagnosis.end().await;
+            if let Some(waits) = &self.engine.waits {
+                waits.end().await;
             }
         };
         self.engine.shutdown(last).await

@@ -67,7 +67,7 @@ impl Replication {
 /// | `connections` | `2` | connections for commands; the name of a lock selects one. The masters of a cluster share them |
 /// | `name_prefix` | none | a prefix of every lock's key (Redisson's `NameMapper`) |
 /// | `identity` | none | how lists name this client; without it `program@host:pid`. Up to 64 printable ASCII characters, no space |
-/// | `diagnosis` | `true` | whether the client records on the server what it holds and waits for, and reports calls that wait for long |
+/// | `diagnosis` | `true` | whether the client tells on the server what it holds and waits for, and reports calls that wait for long |
 /// | `sharded_messages` | `true` | in a cluster, messages stay in their slot (Redisson's `shardedSubscriptionMode`). Equal in all clients |
 /// | `watchdog_thread` | `true` | locks are renewed on a thread of their own, so a blocked runtime loses none |
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -275,7 +275,7 @@ impl LockConfigBuilder {
 
     /// Sets whether the client tells what it holds and waits for. Default: true.
     ///
-    /// The client records on the server since when it has held a lock that it renews, and which calls have waited for a second. It reports
+    /// The client tells on the server which locks that it renews it has held for a second, and which calls have waited for a second. It reports
     /// calls that have waited for a lease, and deadlocks. With false, it does none of this, and
     /// [`recent_waits`](crate::LockClient::recent_waits) is empty. Other clients do not see its
     /// [`held_for`](crate::Holder::held_for) or its waits. Its own [`why`](crate::LockClient::why) shows those of other clients.

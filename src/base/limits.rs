@@ -25,20 +25,11 @@ pub struct Limits {
     pub repeated: usize,
     /// The most waiters that are counted before an overlooked one. Those further behind have the same turn.
     pub turns: usize,
-    /// How many records of the diagnosis are written or removed with one command.
-    pub records: usize,
 }
 
 impl Limits {
-    pub(crate) const USUAL: Self = Self {
-        batch: 100,
-        in_flight: 8,
-        calls: 64,
-        releases: 1_000,
-        repeated: 100,
-        turns: 100,
-        records: 500,
-    };
+    pub(crate) const USUAL: Self =
+        Self { batch: 100, in_flight: 8, calls: 64, releases: 1_000, repeated: 100, turns: 100 };
 }
 
 impl Default for Limits {

@@ -132,9 +132,10 @@ pub struct Holder {
     /// `None`: it cannot be known. It is Redisson or an older version of lockkeeper, the server refused to name its connections, or this
     /// user has no right to `CLIENT LIST`.
     pub is_connected: Option<bool>,
-    /// For how long the owner has held the lock. `None`: that is not recorded. A client of lockkeeper records a hold after its first
-    /// renewal, within 1.5 s. A hold with a fixed lease is perhaps not recorded, and none of Redisson.
-    /// Only the records of clients with the same [`name_prefix`](crate::LockConfigBuilder::name_prefix) are read.
+    /// For how long the owner has held the lock. `None`: its client does not tell that. A client of lockkeeper tells it of a hold that is
+    /// older than a second, within two seconds, and of the 500 oldest. It does not for a hold with a fixed lease without
+    /// `+client|tracking`, and Redisson never does.
+    /// Only clients with the same [`name_prefix`](crate::LockConfigBuilder::name_prefix) are asked.
     #[serde(rename = "held_for_ms", with = "millis")]
     pub held_for: Option<Duration>,
 }

@@ -1,8 +1,7 @@
 //! What the client and the server know of waits.
 
 use std::fmt;
-use std::panic::Location;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
@@ -72,58 +71,6 @@ pub struct LockWait {
     pub at: String,
 }
 
-/// A call of this client that waited for another owner, see [`LockClient::recent_waits`](crate::LockClient::recent_waits). With serde,
-/// times are text in UTC, such as `2026-01-31T12:00:00.000Z`.
-///
-/// ```no_run
-/// # fn demo(locks: lockkeeper::LockClient) {
-/// for wait in locks.recent_waits() {
-///     println!("{} at {}: {:?}, {}", wait.lock, wait.waited_at, wait.to.duration_since(wait.from), wait.outcome);
-/// }
-/// # }
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct RecentWait {
-    /// The name of the lock. Of a name with more than 1,000 bytes, the beginning.
-    pub lock: String,
-    /// Where in the program the call is.
-    #[serde(serialize_with = "as_text")]
-    pub waited_at: &'static Location<'static>,
-    /// When the wait began.
-    #[serde(serialize_with = "in_utc")]
-    pub from: SystemTime,
-    /// When the wait ended.
-    #[serde(serialize_with = "in_utc")]
-    pub to: SystemTime,
-    /// How the wait ended.
-    pub outcome: WaitOutcome,
-    /// Who held the lock: their identities and owners, eight at most. Empty: the client did not look, or found nobody. It looks when a wait has
-    /// lasted for a lease, but only for one of its waits in ten seconds.
-    pub holders_seen: Vec<String>,
-}
-
-/// How a [`RecentWait`] ended. Its text, and its form with serde: `granted`, `timed_out`, `given_up`.
-///
-/// ```no_run
-/// # fn demo(locks: lockkeeper::LockClient) {
-/// use lockkeeper::WaitOutcome;
-///
-/// let in_vain = locks.recent_waits().iter().filter(|wait| wait.outcome != WaitOutcome::Granted).count();
-/// # }
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-#[serde(rename_all = "snake_case")]
-pub enum WaitOutcome {
-    /// The lock was acquired.
-    Granted,
-    /// The time limit of the call was up.
-    TimedOut,
-    /// The call failed, or its future was dropped.
-    GivenUp,
-}
-
 impl WaitChain {
     /// `prefix`: the `name_prefix` of the configuration.
     pub(crate) fn from_server(chain: &Chain, clients: &Clients, prefix: &str) -> Self {
@@ -164,24 +111,6 @@ impl fmt::Display for ChainLink {
 fn waited(wait: &LockWait) -> impl fmt::Display {
     let LockWait { lock, age, at } = wait;
     format!("has waited for {lock} for {} s, at {at}", age.as_secs())
-}
-
-impl fmt::Display for WaitOutcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Granted => "granted",
-            Self::TimedOut => "timed_out",
-            Self::GivenUp => "given_up",
-        })
-    }
-}
-
-fn as_text<S: Serializer>(place: &&'static Location<'static>, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(place)
-}
-
-fn in_utc<S: Serializer>(time: &SystemTime, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(&humantime::format_rfc3339_millis(*time))
 }
 
 fn age_in_millis<S: Serializer>(age: &Duration, to: S) -> Result<S::Ok, S::Error> {

@@ -20,7 +20,6 @@ mod hold;
 mod listeners;
 mod lock_ref;
 mod names;
-mod observer;
 mod query;
 mod recent_releases;
 mod retry;
@@ -32,6 +31,7 @@ mod upkeep;
 #[cfg(test)]
 mod visit;
 mod wait;
+mod waits;
 
 pub(crate) use acquire::{WaitLimit, acquire, answers_in, claim, end_of, late};
 pub(crate) use grant::Grant;
@@ -40,9 +40,10 @@ pub(crate) use grant::sharing::Offer;
 pub(crate) use handle::Handle;
 pub(crate) use held::{HeldLock, HoldTimes};
 pub(crate) use lock_ref::{LockRef, NOT_A_LOCK, OTHER_PERMITS, check_name};
-pub(crate) use observer::{Observer, Outcome, SeenHold, SeenWait, SeenWaiter};
 pub(crate) use query::permits;
 pub(crate) use query::{force_all, holders, is_locked, list, run, run_at, with_type};
 pub(crate) use shared::Engine;
 pub(crate) use upkeep::start;
 pub(crate) use wait::queue::WakeUps;
+pub(crate) use waits::{LONG, Order, Wait, Waits};
+pub use waits::{RecentWait, WaitOutcome};

@@ -23,12 +23,12 @@ use crate::engine::grant::Grant;
 use crate::engine::grant::sharing::{Offer, ReadGrants};
 use crate::engine::hold::lease::{Periods, Rules};
 use crate::engine::listeners::{Listeners, Messages};
-use crate::engine::observer::Observer;
 use crate::engine::recent_releases::RecentReleases;
 use crate::engine::scheduler::{NO_TICK, Scheduler};
 use crate::engine::tracked::Tracked;
 use crate::engine::under_way::UnderWay;
 use crate::engine::wait::queue::WaitQueues;
+use crate::engine::waits::Waits;
 use crate::store::{Change, ClientName, OpenError, Source, SourceError, Store};
 use crate::telemetry::OfClient;
 use crate::telemetry::report::Limit;
@@ -59,8 +59,8 @@ pub(crate) struct Engine {
     pub(crate) undoing: UnderWay<Grant>,
     /// A second background, for work on which no lock depends.
     pub(crate) beside: Background,
-    /// The observer that is told of holds and waits that last.
-    pub(crate) observer: Option<Arc<dyn Observer>>,
+    /// The calls that wait. `None`: the diagnosis is switched off.
+    pub(crate) waits: Option<Arc<Waits<Grant>>>,
     pub(crate) releases: RecentReleases,
     /// The holds of which the server tells that somebody changed their key.
     pub(crate) tracked: Arc<Tracked<Grant>>,
@@ -77,7 +77,7 @@ impl Engine {
     pub(crate) async fn connect(
         source: Source,
         config: LockConfig,
-        observer: Option<Arc<dyn Observer>>,
+        waits: Option<Arc<Waits<Grant>>>,
     ) -> Result<Arc<Self>> {
         let (wait_queues, listeners) = (Arc::<WaitQueues<Offer>>::default(), Arc::<Listeners>::default());
         let messages =
@@ -113,7 +113,7 @@ impl Engine {
             under_way: UnderWay::default(),
             undoing: UnderWay::default(),
             beside: Background::start(),
-            observer,
+            waits,
             releases: RecentReleases::new(&store),
             tracked,
             read_grants: ReadGrants::default(),

@@ -138,22 +138,17 @@ pub(super) fn permits(name: &str) -> Arc<str> {
     suffixed(name, "timeout")
 }
 
-/// What a client recorded of the locks that it holds: a hash that Redisson does not know. With the `name_prefix` of the client in
-/// front of its id, a rule of the server can keep services apart.
-pub(crate) fn holds_key(name_prefix: &str, client: &str) -> Arc<str> {
-    ["lockkeeper_holds:", name_prefix, client].concat().into()
-}
-
-/// What a client recorded of the locks for which it waits: a hash that Redisson does not know.
-pub(crate) fn waits_key(name_prefix: &str, client: &str) -> Arc<str> {
-    ["lockkeeper_waits:", name_prefix, client].concat().into()
+/// What a client tells of its holds and waits: a string that Redisson does not know. With the `name_prefix` of the client in front of its id,
+/// a rule of the server can keep services apart.
+pub(crate) fn client_key(name_prefix: &str, client: &str) -> Arc<str> {
+    ["lockkeeper_client:", name_prefix, client].concat().into()
 }
 
 /// The keys of the self-test. They are in one slot, unless braces in the prefix are no hash tag. They look like keys of
-/// records, so a user that may write records may also use them. No client has such an id, so no client creates these
+/// clients, so a user that may write those may also use them. No client has such an id, so no client creates these
 /// keys.
 pub(crate) fn self_test_keys(name_prefix: &str) -> [Arc<str>; 2] {
-    ["{lockkeeper:self-test}", "{lockkeeper:self-test}:other"].map(|client| holds_key(name_prefix, client))
+    ["{lockkeeper:self-test}", "{lockkeeper:self-test}:other"].map(|client| client_key(name_prefix, client))
 }
 
 fn suffixed(name: &str, suffix: &str) -> Arc<str> {

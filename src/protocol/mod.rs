@@ -44,7 +44,7 @@ pub use exclusive::Reentrant;
 pub use fair::Fair;
 pub use fenced::Fenced;
 pub(crate) use found::{Found, FoundKind, TYPES, find};
-pub(crate) use keys::{LockKeys, RELEASED, announcement_key, holds_key, self_test_keys, waits_key};
+pub(crate) use keys::{LockKeys, RELEASED, announcement_key, client_key, self_test_keys};
 pub(crate) use listing::{Holding, LeaseLeft, Listing};
 pub use read_write::{Read, Write};
 pub(crate) use reply::{
@@ -53,9 +53,7 @@ pub(crate) use reply::{
 };
 pub(crate) use rights::{Right, announcements, sharded};
 pub(crate) use script::{Arg, Batch, Call, Form, PermitIds, Reply, Row, Script, owner_text};
-pub(crate) use scripts::{
-    RECORD_WRITE, check, inspect, record_ages, record_keep, record_list, record_remove, self_test,
-};
+pub(crate) use scripts::{check, client_read, client_write, inspect, self_test};
 pub(crate) use semaphore::Semaphore;
 pub(crate) use slot::slot;
 pub(crate) use traits::{HolderRef, IfHeld, LockType, Protocol, Queue, millis};

@@ -72,6 +72,8 @@ scripts! {
         announcement_write("announcements/write.lua"; lock, announcement; owner, text, channel);
         check("check.lua"; key; name, commands);
         claims_acquire("claims/acquire.lua"; counter ..lock; owner, lease_ms, valid_until);
+        client_read("clients/read.lua"; client; );
+        client_write("clients/write.lua"; client; expiry_ms, text);
         fair_acquire("fair/acquire.lua" of 64; lock, queue, scores, records, tickets, channel; owner, lease_ms, allowance_ms, java_wait_ms, valid_until);
         fair_heartbeat("fair/heartbeat.lua"; lock, queue, scores, records, tickets, channel; allowance_ms, java_wait_ms, owners);
         fair_release("fair/release.lua" of 64; lock, queue, scores, records, tickets, channel; owner, java_wait_ms);
@@ -85,10 +87,6 @@ scripts! {
         read_release("read/release.lua" of 48; lock, channel; owner, grant, usual_ms);
         read_show("read/show.lua" of 64; lock, channel; owner, grant, count, lease_ms);
         read_state("read/state.lua" of 64; lock, channel; );
-        record_ages("records/ages.lua"; records; owners);
-        record_keep("records/keep.lua"; records; expiry_ms);
-        record_list("records/list.lua"; records; );
-        record_remove("records/remove.lua"; records; owners);
         rlock_acquire("rlock/acquire.lua" of 64; lock; owner, lease_ms, valid_until);
         rlock_release("rlock/release.lua" of 64; lock; owner, channel);
         rlock_show("rlock/show.lua" of 64; lock; owner, count, lease_ms);
@@ -107,7 +105,6 @@ scripts! {
     }
     batches {
         READ_RENEW("read/renew.lua"; lock, channel; lease_ms; owner, grant, keep_ms);
-        RECORD_WRITE("records/write.lua"; records; expiry_ms; owner, age_ms, what);
         RLOCK_RENEW("rlock/renew.lua"; lock; lease_ms; owner);
         SEMAPHORE_RENEW("semaphore/renew.lua"; permits; lease_ms; ids, slack_ms);
     }

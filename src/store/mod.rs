@@ -242,6 +242,28 @@ impl Store {
         lists.into_iter().map(|list| list.map(names)).collect()
     }
 
+    /// The keys that a pattern describes, of all masters. Looks at a thousand keys with each command.
+    pub(crate) async fn keys(&self, pattern: &str) -> Result<Vec<String>, Fault> {
+        let masters = self.routes_to_all().into_iter().filter_map(|route| self.topology.server(route.slot));
+        let scan = async |server: Arc<Server>| {
+            let (mut keys, mut cursor) = (Vec::new(), 0_u64);
+            loop {
+                let mut command = cmd("SCAN");
+                command.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(1_000);
+                let reply = server.ask(&command).await?;
+                let part = <(u64, Vec<String>)>::from_redis_value_ref(&reply);
+                let (next, found) = part.map_err(|_| Fault::unexpected(&reply))?;
+                keys.extend(found);
+                if next == 0 {
+                    return Ok::<_, Fault>(keys);
+                }
+                cursor = next;
+            }
+        };
+        let all: Result<Vec<_>, _> = join_all(masters.map(scan)).await.into_iter().collect();
+        Ok(all?.concat())
+    }
+
     /// Asks each master. Returns its address and the text that it answers.
     async fn ask_all(&self, command: &Cmd) -> Vec<Result<(Arc<str>, String), Fault>> {
         let masters = self.routes_to_all().into_iter().filter_map(|route| self.topology.server(route.slot));

@@ -66,14 +66,14 @@ impl Commands {
         keys
     }
 
-    /// The keys of what clients recorded of their holds and waits.
+    /// The keys of what clients tell of their holds and waits.
     pub fn records(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.run(&["KEYS", "lockkeeper_*"]);
         keys.retain(|key| is_record(key));
         keys
     }
 
-    /// Removes what killed processes recorded.
+    /// Removes what killed processes told.
     pub fn remove_records(&self) {
         for record in self.records() {
             self.run::<()>(&["DEL", &record]);
@@ -151,5 +151,5 @@ fn is_counter(key: &str) -> bool {
 }
 
 fn is_record(key: &str) -> bool {
-    key.starts_with("lockkeeper_holds:") || key.starts_with("lockkeeper_waits:")
+    key.starts_with("lockkeeper_client:")
 }

@@ -622,7 +622,7 @@ async fn live(world: &mut World, rng: &mut Rng) {
     if !world.truth().still.values().any(|goes_on| !goes_on) && channels != b"*0\r\n" {
         world.truth().violate(format!("left: {}", String::from_utf8_lossy(&channels)));
     }
-    check_left(world, &["redisson_lock_token", "lockkeeper_holds", "lockkeeper_waits"]);
+    check_left(world, &["redisson_lock_token", "lockkeeper_client"]);
     for (process, clients) in world.processes.iter().zip(clients) {
         process.enter(|| drop(clients));
     }

@@ -330,7 +330,6 @@ impl Plan {
                 releases: small(usual.releases, &[1, 2]),
                 repeated: small(usual.repeated, &[1, 2]),
                 turns: small(usual.turns, &[1, 2]),
-                records: small(usual.records, &[1, 2]),
             };
         }
         self.limits.batch = self.classes.batch.unwrap_or(self.limits.batch);

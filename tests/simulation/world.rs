@@ -371,8 +371,7 @@ impl World {
                 "redisson_lock_queue",
                 "redisson_lock_timeout",
                 "lockkeeper_fair",
-                "lockkeeper_holds",
-                "lockkeeper_waits",
+                "lockkeeper_client",
             ],
         );
         let killed: Vec<_> = (0..self.plan.processes).filter(|process| self.is_killed(*process)).collect();

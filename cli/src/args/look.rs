@@ -30,13 +30,14 @@ A holder:
                  null: not connected, or unknown
   is_connected   false: its client has no connection, so its process has perhaps
                  ended. null: unknown
-  held_for_ms    for how long it has held the lock. null: not recorded
+  held_for_ms    for how long it has held the lock. null: unknown
 
 identity and is_connected are unknown if Redisson or an older version of
 lockkeeper holds the lock, if the server does not name its connections, or if
-this user may not call CLIENT LIST. held_for_ms is not recorded before the first
-renewal (after 1.5 s at most), mostly for a hold that nobody renews, for
-Redisson, and for a client with another `name_prefix`.
+this user may not call CLIENT LIST. held_for_ms is unknown for the first one or
+two seconds, beyond the 500 oldest holds of a client, for a fixed lease without
+the right CLIENT TRACKING, for Redisson, and for a client with another
+`name_prefix`.
 
 The number of locks goes to standard error, except with JSON. Names that are not
 UTF-8 are left out. If a lock cannot be read, for example while a cluster moves
@@ -52,7 +53,7 @@ pub(crate) struct Ls {
     /// Only this type: rlock, fair, read, write, fenced, semaphore. Can be repeated
     #[arg(long, value_enum, hide_possible_values = true)]
     pub(crate) kind: Vec<Examined>,
-    /// Only those that are held for this time already, such as 10m, if that is recorded
+    /// Only those that are held for this time already, such as 10m, if that is known
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) older: Option<Duration>,
     /// Sorts by name, as at a terminal
@@ -164,11 +165,17 @@ pub(crate) struct Doctor {
     /// The names of the locks that it acquires begin with this: for a user that may only use some names
     #[arg(long, value_name = "PREFIX", default_value = "lockkeeper:doctor:")]
     pub(crate) name: String,
-    /// Only checks the rights for this type of lock, or for this use of locks. Can be repeated
+    /// Only checks the rights for this type or use of locks. Can be repeated
     ///
     /// `claim`: claims; `leader`: candidates for a leadership, and what they announce; `linger`: read locks with this option
     #[arg(long, value_enum)]
     pub(crate) kind: Vec<Use>,
+    /// Only prints the rights to names that begin with this
+    ///
+    /// It asks no server, and prints the command that makes a user. This one has the rights for the types of `--kind`, or for all. Replace
+    /// PASSWORD, and send the command in `redis-cli`. From Redis 7.2 on, also grant `+client|setinfo`
+    #[arg(long, value_name = "PREFIX", conflicts_with_all = ["ignore", "json"])]
+    pub(crate) acl: Option<String>,
     /// Reports this check, such as persistence, but does not count it. Can be repeated
     ///
     /// The checks connection and scripts cannot be ignored

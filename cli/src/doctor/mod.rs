@@ -1,5 +1,6 @@
 //! `lockkeeper doctor`: whether a server is fit for locks, and this user for the server.
 
+mod acl;
 mod facts;
 mod finding;
 mod messages;
@@ -18,7 +19,7 @@ use lockkeeper::LockClient;
 
 use crate::args::{Connection, Doctor, Use};
 use crate::connect::{SINGLE, Settings};
-use crate::exit::Failure;
+use crate::exit::{Failure, print};
 use facts::Facts;
 use finding::Finding;
 use report::Report;
@@ -27,6 +28,10 @@ use report::Report;
 const NAMES_FOR_EACH: usize = 8;
 
 pub(crate) async fn doctor(connection: &Connection, options: &Doctor) -> Result<ExitCode, Failure> {
+    if let Some(prefix) = &options.acl {
+        print(acl::command(prefix, &kinds(&options.kind)).as_bytes())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let settings = Settings::read(connection)?;
     let mut report = Report::new(options.json, &options.ignore);
     match settings.clone().client().await {

@@ -29,7 +29,12 @@ impl KeeperHandle {
     pub(super) fn start(connection: Connection, run: Run) -> Result<Self, Failure> {
         let mut process = this_program(crate::KEEP)
             .and_then(|mut program| {
-                program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
+                program
+                    .args(["--", &run.name])
+                    .stdin(Stdio::piped())
+                    .stdout(Stdio::piped())
+                    .stderr(Stdio::null())
+                    .spawn()
             })
             .map_err(Failure::unavailable)?;
         let (Some(orders), Some(reports)) = (process.stdin.take(), process.stdout.take()) else {

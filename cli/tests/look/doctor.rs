@@ -1,5 +1,6 @@
 //! `lockkeeper doctor`.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use lockkeeper_testkit::{Cluster, Faults, MASTER, Proxy, Refusal, Sentinels, Server};
 use serde_json::Value;
 
-use super::support::{Config, at, json, lockkeeper, run};
+use super::support::{Config, at, json, lockkeeper, run, shown};
 
 const SECRET: &str = "hunter2";
 
@@ -251,6 +252,26 @@ fn recipe(widen: &str) -> Vec<String> {
         _ => word.to_owned(),
     };
     words.map(word).collect()
+}
+
+/// It prints the words of docs/deploy.md, and a user with these rights may use each type, and no lock of others.
+#[test]
+fn the_printed_command_makes_a_user_for_the_types_that_are_named() {
+    let server = Server::with(&["--appendonly", "yes"]);
+    let printed = |kinds: &[&str]| {
+        let text = shown(&mut lockkeeper(&[&["doctor", "--acl", "shop:"], kinds].concat()));
+        let rules = text.trim_end().strip_prefix("ACL SETUSER locker on >PASSWORD ").expect(&text);
+        rules.split(' ').map(str::to_owned).collect::<Vec<_>>()
+    };
+    let words = |all: Vec<String>| all.into_iter().collect::<BTreeSet<_>>();
+    let further = ["+info", "+pubsub|numsub", "+pubsub|shardnumsub"].map(str::to_owned);
+    assert_eq!(words(printed(&[])), words([&recipe("")[..], &further].concat()));
+    for kind in ["rlock", "fair", "read", "write", "fenced", "semaphore", "claim", "leader", "linger"] {
+        let rules = printed(&["--kind", kind]);
+        let url = with_user(&server, &rules.iter().map(String::as_str).collect::<Vec<_>>());
+        let found = doctor(&url, &["--name", "shop:doctor:", "--kind", kind]);
+        assert_eq!(found.bad(), [""; 0], "{kind}: {:?}", found.findings);
+    }
 }
 
 #[test]

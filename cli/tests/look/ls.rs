@@ -31,7 +31,7 @@ fn without_locks_the_list_is_empty() {
     assert_eq!(list(&server, &[]), json!([]));
     assert_eq!(
         shown(&mut at(&server.url(), &["ls"])),
-        "NAME\tKIND\tHOLDERS\tCLIENTS\tHOLDS\tENDS IN\tWAITERS\n"
+        "NAME\tTYPE\tOWNER\tCLIENT\tHOLDS\tHELD\tLEASE\tWAITERS\n"
     );
 }
 
@@ -97,12 +97,12 @@ async fn locks_of_all_types_are_listed_sorted_by_name() {
 
     let text = shown(&mut at(&server.url(), &["ls", "--sort"]));
     let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split('\t').collect()).collect();
-    assert_eq!(lines[0], ["NAME", "KIND", "HOLDERS", "CLIENTS", "HOLDS", "ENDS IN", "WAITERS"]);
+    assert_eq!(lines[0], ["NAME", "TYPE", "OWNER", "CLIENT", "HOLDS", "HELD", "LEASE", "WAITERS"]);
     assert_eq!(lines.len(), 9, "{text}");
     assert_eq!(lines[1][..5], ["a:reentrant", "rlock", &outer.owner_id(), identity, "2"]);
-    assert_eq!([lines[1][6], lines[2][6], lines[3][6]], ["1 client", "2", "0"]);
+    assert_eq!([lines[1][7], lines[2][7], lines[3][7]], ["1 client", "2", "0"]);
     assert_eq!(lines[4][2].split(',').count(), 2, "both readers: {text}");
-    assert_eq!(lines[7], ["g:endless\\t\\u{1b}[2J", "rlock", JAVA, "unknown", "1", "never", "0"]);
+    assert_eq!(lines[7], ["g:endless\\t\\u{1b}[2J", "rlock", JAVA, "unknown", "1", "unknown", "never", "0"]);
     assert_eq!(lines[8][..5], ["h:semaphore", "semaphore", &permit.id().to_string(), identity, "1 of 3"]);
     let names = |pattern: &str| list(&server, &[pattern]).as_array().map(Vec::len);
     assert_eq!([names("[a-c]:*"), names("f:java"), names("none")], [Some(3), Some(1), Some(0)]);

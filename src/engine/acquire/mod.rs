@@ -6,7 +6,7 @@
 mod attempts;
 mod call;
 mod claim;
-mod observed;
+mod listed;
 mod others;
 
 use std::mem::take;
@@ -18,7 +18,7 @@ use tokio::task::consume_budget;
 use attempts::Attempts;
 use call::Outcome as Attempted;
 pub(crate) use claim::claim;
-use observed::ObservedCall;
+use listed::Listed;
 
 use super::grant::sharing::Offer;
 use super::handle::Handle;
@@ -31,9 +31,9 @@ use crate::base::{Caller, clock};
 use crate::engine::held::HeldLock;
 use crate::engine::held::release::PendingRelease;
 use crate::engine::lock_ref::LockRef;
-use crate::engine::observer::Outcome;
 use crate::engine::wait::queue::{Arrival, WakeUps};
 use crate::engine::wait::waiter::Waiter;
+use crate::engine::waits::WaitOutcome;
 
 /// How long a call waits for a lock that another owner holds.
 #[derive(Clone, Copy, Debug)]
@@ -93,9 +93,9 @@ pub(crate) async fn acquire(
     if !ended.is_empty() {
         release_ended(ended, handle, limits).await;
     }
-    let observed = ObservedCall::new(handle, matches!(limit, WaitLimit::StandBy));
+    let listed = Listed::new(matches!(limit, WaitLimit::StandBy));
     let arrival = handle.lock.engine.wait_queues.arrive(handle.lock.row);
-    let mut call = AcquireCall { handle, attempts, limits, arrival, observed, wake_ups };
+    let mut call = AcquireCall { handle, attempts, limits, arrival, listed, wake_ups };
     let retry_timeout = handle.config().retry_timeout();
     let mut tries = Tries::new(if matches!(limit, WaitLimit::Once) { Duration::ZERO } else { retry_timeout });
     let mut pauses = Pauses::START;
@@ -178,7 +178,7 @@ struct AcquireCall<'a> {
     limits: Option<Deadlines>,
     /// Counts the call among those that acquire the lock.
     arrival: Arrival<'a>,
-    observed: ObservedCall,
+    listed: Listed,
     wake_ups: WakeUpsOf,
 }
 
@@ -189,7 +189,7 @@ impl<'a> AcquireCall<'a> {
         match outcome {
             Attempted::Granted => {}
             Attempted::Refused(left) => {
-                self.observed.refused(&self.attempts);
+                self.listed.refused(&self.attempts);
                 waiter.refused(*left, may_run_late);
                 *pauses = Pauses::START;
             }
@@ -222,7 +222,7 @@ impl<'a> AcquireCall<'a> {
 
     /// Ends a call that has the lock: takes the hold, and leaves the queue.
     fn has_lock(&mut self, waiting: Option<Waiter<'_, Offer>>) -> Result<HeldLock> {
-        self.observed.ends(Outcome::Granted);
+        self.listed.ends(WaitOutcome::Granted);
         // Take the hold before the waiter leaves the queue: the leaving reader wakes the others, and they must find a
         // hold to join.
         let held = self.attempts.take();
@@ -261,7 +261,7 @@ impl<'a> AcquireCall<'a> {
         // Give up early only without a time limit: a call with a limit waits until the limit.
         let mut looks_at = self.limits.is_none().then(|| Instant::now() + retry_timeout);
         let ended = {
-            let (observed, attempts) = (&mut self.observed, &self.attempts);
+            let (listed, attempts) = (&mut self.listed, &self.attempts);
             let next = pin!(async {
                 let mut next = pin!(waiter.next(poll));
                 loop {
@@ -269,10 +269,10 @@ impl<'a> AcquireCall<'a> {
                         biased;
                         () = &mut next => return None,
                         () = handle.lock.engine.ended() => return None,
-                        () = elapsed(observed.tells_at(attempts).into_iter().chain(looks_at).min()) => {}
+                        () = elapsed(listed.lists_at(attempts).into_iter().chain(looks_at).min()) => {}
                     }
                     if looks_at.is_none_or(|at| Instant::now() < at) {
-                        observed.waits(attempts);
+                        listed.waits(attempts);
                     } else if let Some(fault) = answers.hopeless() {
                         return Some(fault);
                     } else {
@@ -340,7 +340,7 @@ impl<'a> AcquireCall<'a> {
         } else if !waiter.is_answered() {
             return Err(self.error(late()));
         }
-        self.observed.ends(Outcome::TimedOut);
+        self.listed.ends(WaitOutcome::TimedOut);
         drop(waiter);
         self.attempts.leave_queue().await;
         Ok(None)

@@ -7,10 +7,8 @@ use super::lingering::Confirmation;
 use super::{Effects, Grant, Machine, State};
 use crate::base::clock::{self, Moment};
 use crate::base::fault::Fault;
-use crate::base::sync::lock;
 use crate::engine::hold::{self, Hold};
 use crate::engine::lock_ref::LockRef;
-use crate::engine::observer::Lasting;
 use crate::engine::scheduler::Key;
 use crate::protocol::{Batch, ConfirmReply, Read, RenewalReply, Row, millis, parse_renewal};
 use crate::store;
@@ -120,41 +118,18 @@ impl Grant {
         self.event(now, |machine, _| machine.is_unsure_of_key(at));
     }
 
-    /// Records that the renewal sent at `sent` succeeded. The next one is due at `next`. Tells the observer of a hold
-    /// that lasts.
+    /// Records that the renewal sent at `sent` succeeded. The next one is due at `next`.
     pub(crate) fn renewed(self: &Arc<Self>, sent: Moment, next: Moment, now: Moment) {
         let rules = self.rules();
         let engine = &self.lock.engine;
-        let is_look = self.change(now, |state, effects| {
+        self.change(now, |state, effects| {
             state.renewal.end();
-            let is_look = state.machine.looks();
             state.machine.renewed(sent, next, now, rules, effects);
             if state.tracked.is_none() && engine.store.tells_changes() {
                 let key = self.tracked_key();
                 engine.tracked.add(Arc::clone(&key), self);
                 state.tracked = Some(key);
             }
-            is_look
-        });
-        let Some(observer) = &self.lock.engine.observer else { return };
-        let since = {
-            let state = lock(&self.state);
-            if is_look || state.lasting.is_some() || !state.machine.is_in_use(now) {
-                return;
-            }
-            let Some(granted_at) = state.machine.lease.granted_at else { return };
-            granted_at
-        };
-        let Some(owner) = self.short_owner() else { return }; // permits have no owner
-        let lasting = Box::new(Lasting::begin(observer, owner, &self.lock.keys.lock, since));
-        // `begin` told the observer with nothing locked, so the hold perhaps ended meanwhile. Then `change` tells that
-        // end at once.
-        let _told_twice = self.change(now, |state, _| match &state.lasting {
-            None => {
-                state.lasting = Some(lasting);
-                None
-            }
-            Some(_) => Some(lasting),
         });
     }
 

@@ -450,12 +450,6 @@ impl<H: Deadline> Machine<H> {
         self.parts.iter().find_map(|part| part.held_at(now))
     }
 
-    /// Whether an owner of this client holds the lock, or the lock stays for one. A leaked hold does not count.
-    pub(crate) fn is_in_use(&self, now: Moment) -> bool {
-        let has_some = |part: &Part<H>| !part.holds.is_empty() || part.pending > 0;
-        (self.stay != Stay::None || self.parts.iter().any(has_some)) && self.is_needed(now)
-    }
-
     /// Whether the server granted the lock at some time.
     pub(crate) const fn was_held(&self) -> bool {
         self.lease.granted_at.is_some()

@@ -66,7 +66,6 @@ use super::scheduler::Slot;
 use crate::base::Caller;
 use crate::base::clock::Moment;
 use crate::base::sync::{lock, nothing_is_locked};
-use crate::engine::observer::Lasting;
 use crate::protocol::{Arg, HolderRef, PermitIds};
 use crate::telemetry::Renewing;
 
@@ -90,8 +89,6 @@ struct State {
     confirmation: Slot,
     /// The key of which the server tells changes.
     tracked: Option<Arc<str>>,
-    /// Set when an observer was told that the hold lasts.
-    lasting: Option<Box<Lasting>>,
     /// Set while the background works on this grant. Wakes the job.
     undoing: Option<Arc<Notify>>,
     /// The background keeps the lock for its minimum hold time.
@@ -111,7 +108,6 @@ impl Grant {
             heartbeat: Slot::default(),
             confirmation: Slot::default(),
             tracked: None,
-            lasting: None,
             undoing: None,
             is_kept: false,
         };
@@ -168,14 +164,12 @@ impl Grant {
         }
         let is_asked = state.machine.asks_background(now, effects);
         let keeps = state.machine.kept_until().filter(|_| !state.is_kept);
-        let has_ended = state.lasting.is_some() && !state.machine.is_in_use(now);
-        if !is_asked && !has_ended && keeps.is_none() && effects.is_empty() {
+        if !is_asked && keeps.is_none() && effects.is_empty() {
             return None; // the usual case: nothing follows
         }
         state.is_kept |= keeps.is_some();
         Some(After {
             renewing: effects.renewed.map(|outcome| state.renewing.ends(outcome)),
-            lasted: if has_ended { state.lasting.take() } else { None },
             starts: is_asked && state.undoing.is_none(),
             job: is_asked.then(|| Arc::clone(state.undoing.get_or_insert_default())),
             keeps,
@@ -183,7 +177,7 @@ impl Grant {
     }
 
     /// Starts jobs and reports what happened, with nothing locked.
-    fn perform(self: &Arc<Self>, effects: Effects, After { renewing, lasted, starts, job, keeps }: After) {
+    fn perform(self: &Arc<Self>, effects: Effects, After { renewing, starts, job, keeps }: After) {
         // Start the background job first: the code of the user that runs below can panic, and the job must not be lost.
         match job {
             Some(job) if starts => self.undo(job),
@@ -199,7 +193,6 @@ impl Grant {
             nothing_is_locked();
             renewing.tell(outcome);
         }
-        drop(lasted);
         if is_free {
             // The server lost the hold, perhaps without a message. So this client wakes its own waiters.
             let LockRef { engine, protocol, keys, .. } = &*self.lock;
@@ -384,15 +377,14 @@ impl Grant {
     }
 
     /// Reserves the grant for this owner, if no other owner of the process stands on it: from here on, none joins the
-    /// hold or takes it over. Returns the owner, without the id of the client.
-    pub(crate) fn reserve(&self, owner: OwnerKey, now: Moment) -> Option<Arc<str>> {
-        let is_reserved = lock(&self.state).machine.reserves(owner, now);
-        if is_reserved { self.short_owner() } else { None }
+    /// hold or takes it over. False: another one does.
+    pub(crate) fn reserve(&self, owner: OwnerKey, now: Moment) -> bool {
+        lock(&self.state).machine.reserves(owner, now)
     }
 
-    /// Where in the program the lock was acquired, if an owner of this client holds it.
-    pub(crate) fn held_at(&self, now: Moment) -> Option<Caller> {
-        self.ask(|machine| machine.held_at(now))
+    /// Where in the program the lock was acquired, and since when, if an owner of this client holds it.
+    pub(crate) fn held_at(&self, now: Moment) -> Option<(Caller, Moment)> {
+        self.ask(|machine| machine.held_at(now).zip(machine.lease.granted_at))
     }
 }
 
@@ -404,7 +396,6 @@ fn began(at: Caller) -> Began {
 /// What has to be done for an event after unlocking.
 struct After {
     renewing: Option<Renewing>,
-    lasted: Option<Box<Lasting>>,
     /// The background has no job for the grant yet, and starts one.
     starts: bool,
     /// Wakes the job, which has something to do.

@@ -151,15 +151,14 @@ impl OwnerGrants {
         lock(&self.grants).of(is_shared).as_ref().map_or(0, |grant| grant.live(self.key, now))
     }
 
-    /// Reserves what the same `Owner` holds now, see [`Grant::reserve`]. Returns the owners of these holds, without the
-    /// id of the client. Empty: the handle does not belong to an `Owner`.
-    pub(crate) fn reserve_all(&self, now: Moment) -> Vec<Arc<str>> {
+    /// Reserves what the same `Owner` holds now, see [`Grant::reserve`]. Empty: the handle does not belong to an `Owner`.
+    pub(crate) fn reserve_all(&self, now: Moment) -> Vec<Arc<Grant>> {
         self.names.iter().flat_map(|names| names.all()).flat_map(|grants| grants.reserve(now)).collect()
     }
 
-    fn reserve(&self, now: Moment) -> Vec<Arc<str>> {
+    fn reserve(&self, now: Moment) -> Vec<Arc<Grant>> {
         let grants = lock(&self.grants);
-        grants.all().filter_map(|grant| grant.reserve(self.key, now)).collect()
+        grants.all().filter(|grant| grant.reserve(self.key, now)).cloned().collect()
     }
 
     /// Whether the owner holds nothing on this name, and nothing has to be released.

@@ -22,20 +22,21 @@ use tokio::runtime::Handle;
 use crate::base::config::LockConfig;
 use crate::base::error::Result;
 use crate::base::task;
-use crate::engine::observer::Observer;
+use crate::engine::grant::Grant;
 use crate::engine::shared::Engine;
+use crate::engine::waits::Waits;
 use crate::store::Source;
 
 /// Connects, and starts the tasks of an engine. They end with the engine.
 pub(crate) async fn start(
     source: Source,
     config: LockConfig,
-    observer: Option<Arc<dyn Observer>>,
+    waits: Option<Arc<Waits<Grant>>>,
 ) -> Result<Arc<Engine>> {
-    let engine = Engine::connect(source, config, observer).await?;
+    let engine = Engine::connect(source, config, waits.clone()).await?;
     let (store, config) = (&engine.store, &engine.config);
     let (own, upkeep) = (Handle::current(), store.thread().runtime());
-    engine.renewals.start(upkeep, renewal::Renewal::new(Arc::clone(store), config));
+    engine.renewals.start(upkeep, renewal::Renewal::new(Arc::clone(store), config, waits));
     engine.heartbeats.start(&own, heartbeat::Heartbeat::new(Arc::clone(store), config));
     engine.confirmations.start(&own, confirmation::Confirmations);
     if let (Some(first), Some(second)) = (store.switches(), store.switches()) {

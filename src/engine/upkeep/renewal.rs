@@ -14,9 +14,11 @@ use crate::base::clock::{self, Moment};
 use crate::base::config::LockConfig;
 use crate::base::fault::{Fault, FaultKind};
 use crate::base::jitter;
+use crate::base::timer::Instant;
 use crate::engine::grant::Grant;
 use crate::engine::hold::lease::Periods;
 use crate::engine::scheduler::{Duty, Key};
+use crate::engine::waits::Waits;
 use crate::protocol::{RenewalReply, millis, parse_renewal, slot};
 use crate::store::{self, Route, Store};
 use crate::telemetry::report::Limit;
@@ -44,12 +46,14 @@ pub(crate) struct Renewal {
     failures: Limit,
     /// `None`: the runtime of the program renews, so it answers to itself.
     pulse: Option<Pulse>,
+    /// The diagnosis looks at what is held.
+    waits: Option<Arc<Waits<Grant>>>,
 }
 
 impl Renewal {
-    pub(crate) fn new(store: Arc<Store>, config: &LockConfig) -> Self {
+    pub(crate) fn new(store: Arc<Store>, config: &LockConfig, waits: Option<Arc<Waits<Grant>>>) -> Self {
         let pulse = store.thread().is_own().then(|| Pulse::start(config.watchdog_lease()));
-        Self { store, periods: Periods::new(config), failures: Limit::default(), pulse }
+        Self { store, periods: Periods::new(config), failures: Limit::default(), pulse, waits }
     }
 
     /// Renews. If another server became the master meanwhile, renews once more, because only the answer of the new
@@ -205,6 +209,9 @@ impl Duty for Renewal {
     fn looks(&self, now: Moment) {
         if let Some(pulse) = &self.pulse {
             pulse.ask(now);
+        }
+        if let Some(waits) = &self.waits {
+            waits.look_at(Instant::now());
         }
     }
 }

@@ -56,9 +56,10 @@ impl Processes {
         .collect()
     }
 
-    /// The child of a front that holds the lock.
+    /// The child of a front that holds the lock. Those who look at processes see the name of the lock.
     pub(crate) fn keeper_of(&self, front: u32) -> Option<u32> {
-        let is_keeper = |process: &Process| process.parent == front && process.arguments.contains("__keep");
+        let is_keeper =
+            |process: &Process| process.parent == front && process.arguments.contains("__keep -- ");
         self.all().into_iter().find(is_keeper).map(|process| process.id)
     }
 

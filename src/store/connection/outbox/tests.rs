@@ -1,7 +1,7 @@
 use super::*;
 use crate::base::config::LockConfig;
 use crate::protocol::{
-    Arg, Call, HolderRef, LockKeys, PermitIds, Protocol, Reentrant, Semaphore, record_list,
+    Arg, Call, HolderRef, LockKeys, PermitIds, Protocol, Reentrant, Semaphore, client_read,
 };
 
 #[test]
@@ -86,7 +86,7 @@ fn release(lock: u32) -> (u32, Mode, Call) {
 
 /// A script that has no form for several calls.
 fn list(lock: u32) -> (u32, Mode, Call) {
-    (lock, Mode::Together, record_list(&keys(lock).lock))
+    (lock, Mode::Together, client_read(&keys(lock).lock))
 }
 
 /// The numbers of the calls in each command.

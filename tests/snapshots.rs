@@ -1,6 +1,4 @@
-//! The records of holds and waits, on purpose: for how long they last, what they cost, and what becomes of them after faults.
-
-use std::collections::BTreeSet;
+//! What clients tell of their holds and waits: for how long it lasts, what it costs, and what becomes of it after faults.
 
 use futures_util::future::join_all;
 use lockkeeper::{LockClient, LockConfig, LockGuard, Source};
@@ -10,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::support::events::Events;
 use crate::support::{MS, SECOND};
 
-/// Locks whose first renewals come within ten seconds.
+/// More holds than a snapshot has.
 const MANY: usize = 600;
 
 const FEW: usize = 20;
@@ -41,27 +39,31 @@ fn number(server: &MemoryServer, words: &[&str]) -> i64 {
     ask(server, words).trim_start_matches(':').trim_end().parse().unwrap()
 }
 
-fn entries(server: &MemoryServer, key: &str) -> usize {
-    usize::try_from(number(server, &["HLEN", key])).unwrap()
+fn key(locks: &LockClient) -> String {
+    format!("lockkeeper_client:{}", locks.id())
 }
 
-/// How often a command ran. Of the scripts about RLocks, only that which writes records asks for the `time`.
+/// What a client tells. `None`: it tells nothing.
+fn told(server: &MemoryServer, key: &str) -> Option<serde_json::Value> {
+    let reply = ask(server, &["GET", key]);
+    (reply != "$-1\r\n").then(|| serde_json::from_str(reply.split_once("\r\n").unwrap().1).unwrap())
+}
+
+/// How many holds and waits a client tells.
+fn entries(server: &MemoryServer, key: &str) -> [usize; 2] {
+    let told = told(server, key).unwrap_or_default();
+    ["holds", "waits"].map(|list| told[list].as_array().map_or(0, Vec::len))
+}
+
+/// How often a command ran. No script about RLocks runs `set`.
 fn calls(server: &MemoryServer, command: &str) -> usize {
     let stats = ask(server, &["INFO", "commandstats"]);
     let after = stats.split(&format!("cmdstat_{command}:calls=")).nth(1).unwrap_or("0,");
     after.split(',').next().unwrap().parse().unwrap()
 }
 
-fn holds(locks: &LockClient) -> String {
-    format!("lockkeeper_holds:{}", locks.id())
-}
-
-fn waits(locks: &LockClient) -> String {
-    format!("lockkeeper_waits:{}", locks.id())
-}
-
 #[tokio::test(start_paused = true)]
-async fn records_are_kept_while_they_count_and_last_two_minutes_without_their_client() {
+async fn a_snapshot_is_kept_while_it_counts_and_lasts_two_minutes_without_its_client() {
     let server = MemoryServer::new();
     let locks = connect(&server, "").await;
     let mut guards = Vec::new();
@@ -71,107 +73,91 @@ async fn records_are_kept_while_they_count_and_last_two_minutes_without_their_cl
     let mut waiter = locks.rlock("lock:0");
     let waiting = tokio::spawn(async move { waiter.lock().await });
     sleep(15 * SECOND).await;
-    let recorded = calls(&server, "hset");
+    let written = calls(&server, "set");
     for _ in 0..30 {
         sleep(10 * SECOND).await;
-        assert_eq!(entries(&server, &holds(&locks)), FEW);
-        assert_eq!(entries(&server, &waits(&locks)), 1);
-        for key in [holds(&locks), waits(&locks)] {
-            let left = number(&server, &["PTTL", &key]);
-            assert!((89_000..=120_000).contains(&left), "{left}");
-        }
+        assert_eq!(entries(&server, &key(&locks)), [FEW, 1]);
+        let left = number(&server, &["PTTL", &key(&locks)]);
+        assert!((79_000..=120_000).contains(&left), "{left}");
     }
-    assert_eq!(calls(&server, "hset"), recorded, "each is written once");
+    let more = calls(&server, "set") - written;
+    assert!((6..=8).contains(&more), "{more} times in five minutes: it is only kept");
     // As a process that is killed.
     server.hold(true);
     sleep(130 * SECOND).await;
-    let kept: BTreeSet<String> = [holds(&locks), waits(&locks)].into();
-    assert!(kept.iter().all(|key| number(&server, &["EXISTS", key]) == 0));
+    assert_eq!(number(&server, &["EXISTS", &key(&locks)]), 0);
     waiting.abort();
     drop((guards, locks));
 }
 
+/// Locks that are held for less than a second, thousands of them, are not told.
 #[tokio::test(start_paused = true)]
-async fn many_records_are_written_and_removed_with_few_commands_and_kept_with_one() {
+async fn short_holds_write_nothing() {
+    let server = MemoryServer::new();
+    let locks = connect(&server, "").await;
+    for round in 0..200 {
+        let guards = join_all((0..50).map(|number| hold(&locks, number))).await;
+        sleep(20 * MS).await;
+        drop(guards);
+        assert_eq!(calls(&server, "set"), 0, "round {round}");
+    }
+    sleep(3 * SECOND).await;
+    assert_eq!(calls(&server, "set"), 0);
+    locks.shutdown().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_holds_are_one_snapshot_of_the_oldest() {
     let server = MemoryServer::new();
     let locks = connect(&server, "").await;
     let guards = hold_many(&locks).await;
-    let before = calls(&server, "time");
     sleep(12 * SECOND).await;
-    assert_eq!(entries(&server, &holds(&locks)), MANY);
-    let more = calls(&server, "time") - before;
-    assert!(more <= 60, "{more} commands in 12 s");
-    let before = calls(&server, "hdel");
-    let sent = calls(&server, "evalsha");
+    assert!(calls(&server, "set") <= 20, "{} snapshots in 12 s", calls(&server, "set"));
+    let all = told(&server, &key(&locks)).unwrap();
+    assert_eq!(entries(&server, &key(&locks)), [500, 0]);
+    assert_eq!(all["more"], MANY - 500);
+    assert!(ask(&server, &["GET", &key(&locks)]).len() < 100_000);
     for guard in guards {
         guard.unlock().await.unwrap();
     }
-    sleep(SECOND).await;
-    assert_eq!(calls(&server, "hdel") - before, 2 * MANY, "each lock, and each record");
-    let more = calls(&server, "evalsha") - sent - MANY;
-    assert!(more <= 10, "{more} commands remove the records");
+    sleep(2 * SECOND).await;
     assert_eq!(ask(&server, &["KEYS", "*"]), "*0\r\n");
+    locks.shutdown().await.unwrap();
+}
 
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_that_the_server_lost_is_written_again() {
+    let server = MemoryServer::new();
+    let locks = connect(&server, "").await;
     let guard = hold(&locks, 0).await;
-    sleep(12 * SECOND).await;
-    let sent = calls(&server, "pexpire");
-    sleep(600 * SECOND).await;
-    // Each renewal and each command that keeps the records is one.
-    let more = calls(&server, "pexpire") - sent;
-    assert!(
-        (75..=90).contains(&more),
-        "{more} times in ten minutes: 60 renewals, and 20 to keep the records"
-    );
+    sleep(15 * SECOND).await;
+    assert_eq!(number(&server, &["DEL", &key(&locks)]), 1);
+    sleep(42 * SECOND).await;
+    let held_for = locks.inspect("lock:0").await.unwrap().unwrap().holders[0].held_for.unwrap();
+    assert!((56 * SECOND..=58 * SECOND).contains(&held_for), "{held_for:?}");
     guard.unlock().await.unwrap();
     locks.shutdown().await.unwrap();
 }
 
+/// Otherwise a wait that has ended would be told for two minutes.
 #[tokio::test(start_paused = true)]
-async fn records_that_the_server_lost_are_written_again() {
+async fn a_full_server_learns_what_has_ended() {
     let server = MemoryServer::new();
     let locks = connect(&server, "").await;
     let guards = [hold(&locks, 0).await, hold(&locks, 1).await];
     sleep(15 * SECOND).await;
-    let before = ask(&server, &["HGETALL", &holds(&locks)]);
-    assert_eq!(number(&server, &["DEL", &holds(&locks)]), 1);
-    sleep(31 * SECOND).await;
-    let [first, second] = [0, 1].map(|number| format!(" lock:{number}\r\n"));
-    let after = ask(&server, &["HGETALL", &holds(&locks)]);
-    for values in [&before, &after] {
-        assert!(values.contains(&first) && values.contains(&second), "{values}");
-    }
-    let held_for = locks.inspect("lock:0").await.unwrap().unwrap().holders[0].held_for.unwrap();
-    assert!((45 * SECOND..=47 * SECOND).contains(&held_for), "{held_for:?}");
-    for guard in guards {
-        guard.unlock().await.unwrap();
-    }
-    locks.shutdown().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_full_server_gets_no_records_and_loses_those_that_ended() {
-    let server = MemoryServer::new();
-    let locks = connect(&server, "").await;
-    let old = hold(&locks, 0).await;
-    sleep(15 * SECOND).await;
-    let new = hold(&locks, 1).await;
     server.fill(true);
-    sleep(60 * SECOND).await;
-    assert_eq!(entries(&server, &holds(&locks)), 1, "the new hold is not recorded");
-    assert!(!new.is_lost(), "it is renewed");
-    old.unlock().await.unwrap();
-    sleep(5 * SECOND).await;
-    assert_eq!(number(&server, &["EXISTS", &holds(&locks)]), 0, "the old one is removed");
-    server.fill(false);
-    sleep(5 * SECOND).await;
-    assert_eq!(entries(&server, &holds(&locks)), 1, "the new one is recorded");
-    new.unlock().await.unwrap();
+    let [first, second] = guards;
+    first.unlock().await.unwrap();
+    sleep(3 * SECOND).await;
+    assert_eq!(entries(&server, &key(&locks)), [1, 0]);
+    second.unlock().await.unwrap();
     locks.shutdown().await.unwrap();
     assert_eq!(ask(&server, &["KEYS", "*"]), "*0\r\n");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_removes_all_records_also_after_a_fault() {
+async fn a_shutdown_removes_the_snapshot_also_after_a_fault() {
     for fault in [MemoryServer::cut, |server: &MemoryServer| server.freeze(true)] {
         let server = MemoryServer::new();
         let locks = connect(&server, "").await;
@@ -187,7 +173,7 @@ async fn a_shutdown_removes_all_records_also_after_a_fault() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_is_dropped_removes_its_records() {
+async fn a_client_that_is_dropped_removes_its_snapshot() {
     let server = MemoryServer::new();
     let locks = connect(&server, "").await;
     let guard = hold(&locks, 0).await;
@@ -199,23 +185,7 @@ async fn a_client_that_is_dropped_removes_its_records() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_reports_no_fault_of_records() {
-    let server = MemoryServer::new();
-    let locks = connect(&server, "").await;
-    let guards = [hold(&locks, 0).await, hold(&locks, 1).await];
-    sleep(15 * SECOND).await;
-    // Another program overwrites the records: each command about them is refused.
-    server.execute(&["DEL", &holds(&locks)]);
-    server.execute(&["SET", &holds(&locks), "other data"]);
-    drop(guards);
-    sleep(SECOND).await;
-    let start = Instant::now();
-    locks.shutdown().await.unwrap();
-    assert!(start.elapsed() < 100 * MS, "{:?}", start.elapsed());
-}
-
-#[tokio::test(start_paused = true)]
-async fn records_are_read_by_clients_with_the_same_name_prefix() {
+async fn snapshots_are_read_by_clients_with_the_same_name_prefix() {
     let server = MemoryServer::new();
     let (locks, same, other) =
         (connect(&server, "shop:").await, connect(&server, "shop:").await, connect(&server, "").await);
@@ -224,8 +194,8 @@ async fn records_are_read_by_clients_with_the_same_name_prefix() {
     let blocking = same.rlock("b").lock().await.unwrap();
     let waiting = tokio::spawn(async move { owner.rlock("b").lock().await.map(drop) });
     sleep(15 * SECOND).await;
-    let key = format!("lockkeeper_holds:shop:{}", locks.id());
-    assert_eq!(entries(&server, &key), 1);
+    let key = format!("lockkeeper_client:shop:{}", locks.id());
+    assert_eq!(entries(&server, &key), [1, 1]);
     let held_for = async |locks: &LockClient, name: &str| {
         locks.inspect(name).await.unwrap().unwrap().holders[0].held_for
     };
@@ -253,8 +223,8 @@ async fn a_client_without_diagnosis_writes_and_reports_nothing() {
     let waiting = tokio::spawn(async move { owner.rlock("lock:0").lock().await.map(drop) });
     let mut same = silent.rlock("b");
     assert!(same.try_lock_for(70 * SECOND).await.unwrap().is_none());
-    assert_eq!((entries(&server, &holds(&locks)), entries(&server, &holds(&silent))), (1, 0));
-    assert_eq!(number(&server, &["EXISTS", &waits(&silent)]), 0);
+    assert_eq!(entries(&server, &key(&locks)), [1, 0]);
+    assert_eq!(number(&server, &["EXISTS", &key(&silent)]), 0);
     assert!(!events.text().contains("waited"), "{}", events.text());
     assert!(silent.recent_waits().is_empty());
     let chains = silent.why("lock:0").await.unwrap();

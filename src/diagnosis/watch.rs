@@ -1,0 +1,451 @@
+//! What a client does for those who look: it writes its [snapshot](super::snapshot) when holds and waits last for longer than a second,
+//! reports a wait that lasts for a lease, except that of a candidate, and looks for deadlocks.
+//!
+//! A task looks at the engine's list of waits and holds when something is due there, and at most every 200 ms. It asks servers beside that,
+//! and a shutdown does not wait for these answers. The task keeps no grant: a call that ends meanwhile is gone.
+
+use std::collections::{BTreeMap, HashMap};
+use std::mem::take;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use tokio::sync::mpsc::Receiver;
+
+use crate::base::Caller;
+use crate::base::clock;
+use crate::base::error::LockId;
+use crate::base::fault::{Fault, FaultKind};
+use crate::base::jitter::Backoff;
+use crate::base::timer::{Instant, elapsed, sleep, timeout};
+use crate::diagnosis::clients::Clients;
+use crate::diagnosis::inspect::list_any;
+use crate::diagnosis::snapshot::{EXPIRY, Snapshot};
+use crate::diagnosis::why::{Awaited, Chain, LATER, chains_from, confirm};
+use crate::engine::{Engine, Grant, LONG, Order, Wait};
+use crate::protocol::{Call, LeaseLeft, Reply, client_key};
+use crate::store::{Route, Store, identity};
+use crate::telemetry::report::Limit;
+
+/// The least time between two looks, and so between two snapshots.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// The most time between two tries to write. A snapshot that outlives a wait shows a chain that is not there.
+const PAUSES: Backoff = Backoff::new(PAUSE, Duration::from_secs(3));
+
+/// A deadlock is looked for after a wait has been shown for so long: by then, the snapshots of waits that began together are written.
+const CHECK: Duration = Duration::from_millis(300);
+
+const UNKNOWN: &str = "unknown";
+
+/// The most holders that are kept of one wait.
+const NAMED: usize = 8;
+
+/// The task of a client.
+pub(crate) struct Watch {
+    snapshots: Writer,
+    /// By the numbers of the waits: what is still to be done for them.
+    waits: HashMap<u64, Due>,
+    /// What the client held at the last look.
+    holds: Vec<Weak<Grant>>,
+    /// Limits the reports.
+    reports: Limit,
+    /// When each lock was looked for among the client's own holds, in the last lease.
+    looked: HashMap<Arc<str>, Instant>,
+    jobs: FuturesUnordered<BoxFuture<'static, Job>>,
+}
+
+/// What a job of the task was.
+enum Job {
+    Report,
+    Written(Result<(), Fault>),
+}
+
+/// When something is to be done for a wait.
+struct Due {
+    shown: Instant,
+    reported: Option<Instant>,
+    checked: Option<Instant>,
+}
+
+/// Writes the snapshots.
+struct Writer {
+    store: Arc<Store>,
+    key: Arc<str>,
+    route: Route,
+    identity: String,
+    /// What the server perhaps has.
+    written: Snapshot,
+    /// When it has to be written again. `None`: while a command is under way.
+    next: Option<Instant>,
+    keep: Instant,
+    pauses: Backoff,
+    /// This user has no right to the key.
+    is_refused: bool,
+}
+
+impl Watch {
+    pub(crate) fn new(engine: &Engine) -> Self {
+        let key = client_key(engine.name_prefix(), &engine.id());
+        let (now, identity) = (Instant::now(), identity(&engine.config));
+        Self {
+            snapshots: Writer {
+                store: Arc::clone(&engine.store),
+                route: engine.store.route(&key),
+                key,
+                written: Snapshot::new(&identity),
+                identity,
+                next: Some(now),
+                keep: now,
+                pauses: PAUSES,
+                is_refused: false,
+            },
+            waits: HashMap::new(),
+            holds: Vec::new(),
+            reports: Limit::default(),
+            looked: HashMap::new(),
+            jobs: FuturesUnordered::new(),
+        }
+    }
+
+    /// Ends at the shutdown, or after the client was dropped.
+    pub(crate) async fn run(mut self, mut orders: Receiver<Order>, engine: Weak<Engine>) {
+        let (mut looks_at, mut looked_at) = (None, None);
+        let end = loop {
+            tokio::select! {
+                biased;
+                () = elapsed(looks_at) => {
+                    let Some(engine) = engine.upgrade() else { break None };
+                    looked_at = Some(Instant::now());
+                    self.look(&engine);
+                }
+                order = orders.recv() => match order {
+                    Some(Order::Look) => {}
+                    Some(Order::End(done)) => break Some(done),
+                    None => break None,
+                },
+                Some(job) = self.jobs.next() => match job {
+                    Job::Report => continue,
+                    Job::Written(result) => self.snapshots.ended(result),
+                },
+            }
+            let Some(engine) = engine.upgrade() else { break None };
+            let waits = engine.waits.as_ref().and_then(|waits| waits.looks_at());
+            let earliest = looked_at.map(|at| at + PAUSE);
+            looks_at = waits.map(|at| earliest.map_or(at, |earliest| at.max(earliest)));
+        };
+        self.snapshots.remove().await;
+        if let Some(done) = end {
+            let _ = done.send(());
+        }
+    }
+
+    /// Does what is due, and asks for the next look.
+    fn look(&mut self, engine: &Arc<Engine>) {
+        let Some(list) = &engine.waits else { return };
+        let (now, at, waits) = (Instant::now(), clock::now(), list.look());
+        // What is renewed right now is not in the list of renewals, so the holds of the look before are added. A hold with a fixed lease is
+        // mostly in the list of those of which the server tells changes.
+        let known = self
+            .holds
+            .iter()
+            .filter_map(Weak::upgrade)
+            .chain(engine.renewals.items())
+            .chain(engine.tracked.all());
+        let holds = known.filter(|grant| grant.held_at(at).is_some()).map(|grant| (grant.number, grant));
+        let holds: Vec<_> = holds.collect::<BTreeMap<_, _>>().into_values().collect();
+        self.holds = holds.iter().map(Arc::downgrade).collect();
+        let (mut before, mut next) = (take(&mut self.waits), Vec::new());
+        let (mut snapshot, mut of_waiters) = (Snapshot::new(&self.snapshots.identity), Vec::new());
+        for wait in waits {
+            let age = at.since(wait.since);
+            let mut due = before.remove(&wait.number).unwrap_or_else(|| Due::new(&wait, now, age));
+            let is_due = |time: Option<Instant>| time.is_some_and(|time| time <= now);
+            let (is_shown, is_reported) = (is_due(Some(due.shown)), is_due(due.reported));
+            let held = if is_shown || is_reported { (wait.reserve)(at) } else { Vec::new() };
+            if is_shown {
+                wait.is_shown.store(true, Ordering::Relaxed);
+                snapshot.add_wait(wait.grant.upgrade().as_deref(), &held, &wait.key, wait.caller, wait.since);
+            }
+            if is_reported {
+                due.reported = None;
+                self.report(engine, &wait, &holds, now);
+            }
+            if is_due(due.checked) {
+                due.checked = wait.lease.map(|lease| now + age.min(lease).max(LONG));
+                if !held.is_empty() && !wait.is_deadlock_reported.load(Ordering::Relaxed) {
+                    self.jobs.push(check(Arc::clone(engine), &wait, &held).boxed());
+                }
+            }
+            let shown = (!is_shown).then_some(due.shown);
+            next.extend(shown.into_iter().chain(due.reported).chain(due.checked));
+            of_waiters.extend(held);
+            self.waits.insert(wait.number, due);
+        }
+        snapshot.add_holds(&of_waiters, &holds, at);
+        next.extend(self.snapshots.next(&snapshot, now));
+        if let Some(write) = self.snapshots.write(snapshot, now) {
+            self.jobs.push(write);
+        }
+        next.into_iter().min().into_iter().for_each(|at| list.look_at(at));
+    }
+
+    /// Reports a wait that has lasted for a lease.
+    fn report(&mut self, engine: &Arc<Engine>, wait: &Arc<Wait<Grant>>, holds: &[Arc<Grant>], now: Instant) {
+        let (lock, lease) = (Lock::of(wait), wait.lease.unwrap_or_default());
+        self.looked.retain(|_, at| now < *at + lease);
+        // Once in a lease, however many calls wait for the lock.
+        if !self.looked.contains_key(&wait.key) {
+            self.looked.insert(Arc::clone(&wait.key), now);
+            lock.warn_of_own_hold(engine, holds, wait.caller);
+        }
+        if let Some(unreported) = self.reports.ask() {
+            let (engine, place, waiting) = (
+                Arc::clone(engine),
+                wait.grant.upgrade().and_then(|grant| grant.place()),
+                Arc::downgrade(wait),
+            );
+            let caller = wait.caller;
+            let report = async move {
+                report(&engine, &lock, place, caller, unreported, &waiting).await;
+                Job::Report
+            };
+            self.jobs.push(report.boxed());
+        }
+    }
+}
+
+impl Due {
+    fn new(wait: &Wait<Grant>, now: Instant, age: Duration) -> Self {
+        let shown = now + LONG.saturating_sub(age);
+        // A call that waited with another owner id before can be older than a lease.
+        let left = |lease: Duration| if age < lease { lease - age } else { lease };
+        Self {
+            shown,
+            reported: wait.lease.map(|lease| now + left(lease)),
+            checked: wait.lease.map(|_| shown + CHECK),
+        }
+    }
+}
+
+impl Writer {
+    /// When a look has to follow: holds end without a word, and the server forgets a snapshot that is not written again.
+    fn next(&self, snapshot: &Snapshot, now: Instant) -> Option<Instant> {
+        let is_needed = !self.is_refused && (!snapshot.is_empty() || *snapshot != self.written);
+        is_needed.then(|| {
+            if *snapshot == self.written { now + LONG } else { self.next.unwrap_or(now).max(now + PAUSE) }
+        })
+    }
+
+    /// The command that writes what has changed, or what the server forgets otherwise.
+    fn write(&mut self, snapshot: Snapshot, now: Instant) -> Option<BoxFuture<'static, Job>> {
+        let is_kept = snapshot == self.written && (snapshot.is_empty() || now < self.keep);
+        if self.is_refused || is_kept || self.next.is_none_or(|at| at > now) {
+            return None;
+        }
+        let (store, route, call) = (Arc::clone(&self.store), self.route, snapshot.write(&self.key));
+        (self.written, self.next, self.keep) = (snapshot, None, now + EXPIRY / 3);
+        let write = async move {
+            let run = async { store.run(&store.connection(route).await?, &call).await };
+            Job::Written(run.await.map(drop))
+        };
+        Some(write.boxed())
+    }
+
+    /// Records how the command ended.
+    fn ended(&mut self, result: Result<(), Fault>) {
+        let pause = match result {
+            Ok(()) => {
+                self.pauses = PAUSES;
+                PAUSE
+            }
+            Err(fault) => {
+                if fault.kind == FaultKind::Permission {
+                    tracing::info!(
+                        %fault, key = &*self.key, server = &*self.store.address(self.route),
+                        "the server refuses a record of this client: others cannot see since when it holds locks, or for which it \
+                         waits"
+                    );
+                    self.is_refused = true;
+                }
+                // Perhaps the server has it all the same.
+                self.written.more = usize::MAX;
+                self.pauses.pause()
+            }
+        };
+        self.next = Some(Instant::now() + pause);
+    }
+
+    /// Removes the snapshot. Tries a second time: a connection that broke is noticed by the first.
+    async fn remove(&mut self) {
+        if self.is_refused || (self.written == Snapshot::new(&self.identity) && self.next.is_some()) {
+            return;
+        }
+        let call = Snapshot::default().write(&self.key);
+        let run = async || self.store.run(&self.store.connection(self.route).await?, &call).await;
+        if run().await.is_err_and(|fault: Fault| fault.is_transient()) {
+            let _ = run().await;
+        }
+    }
+}
+
+/// The lock for which a call waits.
+struct Lock {
+    name: Arc<str>,
+    key: Arc<str>,
+}
+
+impl Lock {
+    fn of(wait: &Wait<Grant>) -> Self {
+        Self { name: Arc::clone(&wait.name), key: Arc::clone(&wait.key) }
+    }
+
+    fn id(&self, engine: &Engine) -> LockId {
+        LockId {
+            name: self.name.to_string(),
+            key: self.key.to_string(),
+            server: engine.store.address(engine.store.route(&self.key)).to_string(),
+        }
+    }
+
+    /// Warns if another owner of this client holds the lock: perhaps the call waits for a hold of its own task.
+    fn warn_of_own_hold(&self, engine: &Engine, holds: &[Arc<Grant>], caller: Caller) {
+        let now = clock::now();
+        let of_lock = holds.iter().filter(|grant| grant.lock.keys.lock == self.key);
+        let Some((grant, (at, _))) = of_lock.filter_map(|grant| Some((grant, grant.held_at(now)?))).next()
+        else {
+            return;
+        };
+        let LockId { name, key, server } = self.id(engine);
+        let holder = format!("{}, acquired at {at}", grant.field());
+        tracing::warn!(
+            lock = name, key, server, holder, waits_at = %caller,
+            "a waiter has waited for longer than a lease for a lock that this client holds: if the holder waits for the \
+             waiter, neither continues"
+        );
+    }
+}
+
+/// Looks for a deadlock of which the waiter is a part. `held`: what the same `Owner` holds.
+fn check(
+    engine: Arc<Engine>,
+    wait: &Arc<Wait<Grant>>,
+    held: &[Arc<Grant>],
+) -> impl Future<Output = Job> + Send + use<> {
+    let (lock, caller, waiting) = (Lock::of(wait), wait.caller, Arc::downgrade(wait));
+    let held: Vec<String> = held.iter().map(|grant| grant.field()).collect();
+    async move {
+        let limit = engine.config.command_timeout() * 2 + LATER;
+        let found = timeout(limit, cycle(&engine, &lock.key, &held)).await;
+        let (Ok(Ok(Some(chain))), Some(wait)) = (found, waiting.upgrade()) else { return Job::Report };
+        if !wait.is_deadlock_reported.swap(true, Ordering::Relaxed) {
+            let LockId { name, key, server } = lock.id(&engine);
+            tracing::warn!(
+                lock = name, key, server, chain, waits_at = %caller,
+                "a deadlock: this call waits for an owner that waits for a lock which this one holds"
+            );
+        }
+        Job::Report
+    }
+}
+
+/// Reports who holds the lock, if the call is still `waiting` then.
+async fn report(
+    engine: &Engine,
+    lock: &Lock,
+    place: Option<Call>,
+    caller: Caller,
+    unreported: u64,
+    waiting: &Weak<Wait<Grant>>,
+) {
+    let limit = engine.config.command_timeout();
+    let mut found = timeout(limit, holders(engine, lock)).await.ok().flatten();
+    if matches!(&found, Some((names, _)) if names.is_empty()) {
+        // This process was perhaps stopped until the holder's lease had ended. Then the call ends soon, too.
+        sleep(LATER).await;
+        found = timeout(limit, holders(engine, lock)).await.ok().flatten();
+    }
+    let (holder, held_for) = match &found {
+        Some((names, held_for)) => (named(names), held_for.clone()),
+        None => (UNKNOWN.to_owned(), UNKNOWN.to_owned()),
+    };
+    if let Some((mut names, _)) = found {
+        names.truncate(NAMED);
+        if let Some(wait) = waiting.upgrade() {
+            let _ = wait.holders_seen.set(names);
+        }
+    }
+    // Only a fair lock has a queue, so the event has no field `place` for other locks.
+    let place = match place {
+        Some(call) => {
+            let found = timeout(limit, place_in_queue(engine, lock, &call)).await.ok().flatten();
+            Some(found.unwrap_or_else(|| UNKNOWN.to_owned()))
+        }
+        None => None,
+    };
+    if waiting.strong_count() == 0 {
+        return;
+    }
+    let LockId { name, key, server } = lock.id(engine);
+    tracing::warn!(
+        lock = name, key, server, holder, held_for, place, waits_at = %caller, unreported,
+        "a call has waited for a lease, and still waits"
+    );
+}
+
+/// The chain from a lock to something that this client holds, as text.
+async fn cycle(engine: &Engine, key: &Arc<str>, own: &[String]) -> Result<Option<String>, Fault> {
+    let is_own = |chain: &Chain| chain.links.iter().any(|link| own.contains(&link.holding.field));
+    let Some(mut chain) = chains_from(engine, key).await?.into_iter().find(is_own) else { return Ok(None) };
+    confirm(engine, std::slice::from_mut(&mut chain)).await?;
+    if !chain.is_cycle {
+        return Ok(None);
+    }
+    let clients = Clients::ask(engine, [&chain.holders()]).await;
+    if chain.has_ended(&clients) {
+        return Ok(None);
+    }
+    let links = chain.links.iter().map(|link| {
+        let (lock, owner) = (&link.lock, &link.holding.field);
+        match &link.waits_for {
+            _ if own.contains(owner) => format!("`{lock}` is held by this client ({owner})"),
+            Some(Awaited { lock: next, at, .. }) => {
+                let holder = clients.describe(owner);
+                format!("`{lock}` is held by {holder}, which waits for `{next}` at {at}")
+            }
+            None => format!("`{lock}` is held by {}", clients.describe(owner)),
+        }
+    });
+    Ok(Some(links.collect::<Vec<_>>().join("; ")))
+}
+
+/// Who holds the lock, and for how long the first of them does. `None`: nobody knows.
+async fn holders(engine: &Engine, lock: &Lock) -> Option<(Vec<String>, String)> {
+    let listing = list_any(engine, &lock.key).await.ok()?;
+    let clients = Clients::ask(engine, [&listing]).await;
+    let alive = listing.holders.iter().filter(|holding| holding.lease != LeaseLeft::Ended);
+    let fields: Vec<&str> = alive.map(|holding| &*holding.field).collect();
+    let Some(first) = fields.first() else { return Some((Vec::new(), "none".to_owned())) };
+    let seconds = |age: Duration| humantime::format_duration(Duration::from_secs(age.as_secs())).to_string();
+    let held_for = clients.held_for(first).map_or_else(|| UNKNOWN.to_owned(), seconds);
+    Some((fields.into_iter().map(|field| clients.describe(field)).collect(), held_for))
+}
+
+fn named(holders: &[String]) -> String {
+    match holders {
+        [] => "nobody".to_owned(),
+        [only] => only.clone(),
+        [first, others @ ..] => format!("{first} and {} more", others.len()),
+    }
+}
+
+async fn place_in_queue(engine: &Engine, lock: &Lock, call: &Call) -> Option<String> {
+    let connection = engine.store.connection(engine.store.route(&lock.key)).await.ok()?;
+    match engine.store.run(&connection, call).await {
+        Ok(Reply::Int(place)) => Some(place.to_string()),
+        _ => None,
+    }
+}
