@@ -19,8 +19,6 @@ use crate::protocol::{Fair, Fenced, Read, Reentrant, Write};
 /// | `FairLock` | a message on the waiter's own channel, or the heartbeat of its place in `redisson_lock_queue:{name}` | the same |
 /// | `ReadLock` | a message on `redisson_rwlock:{name}`: READ_UNLOCK or UNLOCK, both mean "perhaps free" | the same with `read/renew.lua`, which also renews the key `{name}:OWNER:rwlock_timeout:N` of each hold |
 /// | `WriteLock` | the same | the same as an `RLock` |
-/// | `Claims` | nothing: a claim does not wait | the same as an `RLock` |
-/// | `Semaphore` | a message on `redisson_sc:{name}`, or the end of the first lease | the watchdog: an `EVALSHA` of `semaphore/renew.lua` for a hundred holds |
 /// | `MultiLock`, `RedLock` | what wakes the one of its locks for which the call waits | what watches each of its locks |
 ///
 /// ```no_run

@@ -70,7 +70,7 @@ impl Stage {
         R::Rust::lock(&self.locks, "a")
     }
 
-    fn rival<R: Row>(&self) -> <R::Rust as Fixture>::Rival {
+    fn rival<R: Row>(&self) -> Lock<'static, <R::Rust as Fixture>::Rival> {
         R::Rust::rival(&self.locks, "a")
     }
 

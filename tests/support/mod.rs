@@ -139,7 +139,7 @@ impl Scene {
         if !child::was_at(&self.server.url()) {
             eventually("no record is left", || self.server.records(), Vec::is_empty).await;
         }
-        // On a busy machine a command can time out. Then the client undoes the attempt in the background, for half a minute after the
+        // On a busy machine a command can time out. Then the client undoes the attempt in the background, for its validity after the
         // server has answered.
         within(3 * LIMIT, "no connection is left", || self.server.clients(), Vec::is_empty).await;
         within(3 * LIMIT, "no task is left", tasks, |&left| left <= self.tasks).await;

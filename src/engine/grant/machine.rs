@@ -214,8 +214,9 @@ pub(crate) struct Machine<H> {
     pub(super) given_back: SmallVec<[H; 1]>,
     /// The hold count that was shown last.
     pub(super) shown: u32,
-    /// The owner that released an inner hold, until a command shows what it still has.
-    pub(super) shows_for: Option<OwnerKey>,
+    /// The owners that released inner holds, until a command shows what they still have: once for each future that waits for such an
+    /// answer, and once for all others.
+    pub(super) shows_for: SmallVec<[OwnerKey; 1]>,
     pub(super) released: Released,
     /// A read hold of this owner uses the id of this grant.
     pub(super) is_lent: bool,
@@ -248,7 +249,7 @@ impl<H: Deadline> Machine<H> {
             stay: Stay::None,
             given_back: SmallVec::new(),
             shown: 1,
-            shows_for: None,
+            shows_for: SmallVec::new(),
             released: Released::default(),
             is_lent: false,
             is_reserved: false,
@@ -285,8 +286,8 @@ impl<H: Deadline> Machine<H> {
         let shown = self.shown;
         if let Some(part) = self.part_mut(owner) {
             part.pending -= 1;
-            if part.has_holds() && part.count() < shown {
-                self.shows_for = Some(owner);
+            if part.has_holds() && part.count() < shown && self.shows_for.is_empty() {
+                self.shows_for.push(owner);
             }
         }
         self.has_place = false;
@@ -348,8 +349,8 @@ impl<H: Deadline> Machine<H> {
         if hold.relies_on(now) && !self.lingers() && self.parts.iter().all(|part| part.owner == owner) {
             self.given_back.push(hold);
         }
-        if self.part(owner).is_some_and(|part| part.count() > 0) {
-            self.shows_for = Some(owner);
+        if self.part(owner).is_some_and(|part| part.count() > 0) && (attends || self.shows_for.is_empty()) {
+            self.shows_for.push(owner);
         }
         self.tidy();
     }
@@ -560,7 +561,7 @@ impl<H: Deadline> Machine<H> {
         // Usually the server can have one attempt under way, or nothing.
         match () {
             () if self.copies.at_most() == 0 => Asked::Nothing,
-            () if self.is_needed(now) && self.shows_for.is_some() => Asked::Shows,
+            () if self.is_needed(now) && !self.shows_for.is_empty() => Asked::Shows,
             () if self.is_needed(now) => Asked::Nothing,
             () if self.copies.owes_release(0) => Asked::Releases,
             () => Asked::Repeats,
@@ -581,7 +582,9 @@ impl<H: Deadline> Machine<H> {
     /// Forgets that a count is not shown. False: a release is owed.
     pub(crate) fn shows_no_more(&mut self, now: Moment) -> bool {
         let forgets = self.is_needed(now);
-        self.shows_for.take_if(|_| forgets);
+        if forgets {
+            self.shows_for.pop();
+        }
         forgets
     }
 
@@ -593,8 +596,11 @@ impl<H: Deadline> Machine<H> {
         let owes = self.owes(now);
         let shows = match owes {
             Asked::Nothing => return None,
-            Asked::Shows => self.shows_for.take(),
-            Asked::Repeats | Asked::Releases => None,
+            Asked::Shows => self.shows_for.pop(),
+            Asked::Repeats | Asked::Releases => {
+                self.shows_for.clear();
+                None
+            }
         };
         // The owner perhaps released all that it had, and the hold stays.
         let shows = shows.map(|owner| (owner, self.part(owner).map_or(1, Part::count)));
@@ -626,7 +632,7 @@ impl<H: Deadline> Machine<H> {
             }
             End::NotRun | End::Unknown => {
                 released.has_perhaps_ended |= end == End::Unknown && shows.is_none();
-                self.shows_for = self.shows_for.or_else(|| shows.map(|(owner, _)| owner));
+                self.shows_for.extend(shows.map(|(owner, _)| owner));
             }
         }
         let is_lost = self.found_hold_missing();
@@ -971,6 +977,24 @@ mod tests {
         assert_eq!(shows(&mut machine), None, "the other owner has the hold");
         machine.loses(&mut Effects::default());
         assert!(!machine.is_needed(NOW) && machine.parts.is_empty());
+    }
+
+    /// Otherwise the second one would not learn whether the lock was held.
+    #[test]
+    fn each_inner_release_that_a_future_waits_for_is_a_command() {
+        let (owner, end) = (OwnerKey::default(), NOW.plus(LEASE));
+        let mut machine = Machine::new(owner, here());
+        let attempt = machine.copies.attempts(1, 1);
+        machine.answered(1, attempt, Answer::Granted);
+        let holds = [(); 6].map(|()| {
+            machine.attaches(owner, here());
+            add(&mut machine, owner, Renews::Usual, end)
+        });
+        machine.ends_pending(owner);
+        holds[1..4].iter().for_each(|hold| machine.gives_back(hold, true, NOW));
+        holds[4..].iter().for_each(|hold| machine.gives_back(hold, false, NOW)); // dropped
+        let sent = std::iter::from_fn(|| machine.releases(NOW)).count();
+        assert_eq!((sent, machine.live(owner, NOW)), (3, 1));
     }
 
     #[test]

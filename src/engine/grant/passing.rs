@@ -52,7 +52,7 @@ impl<H: Deadline> Machine<H> {
             && !self.is_reserved
             && !self.is_lent
             && !self.is_gone
-            && self.shows_for.is_none()
+            && self.shows_for.is_empty()
     }
 
     /// Lets an owner take the offered hold, as the end of an acquire. Returns the deadline of the hold. `None`: the

@@ -20,19 +20,15 @@ use crate::telemetry::Undoing;
 const RETRY: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
 
 /// The pauses between undos that were answered, while a copy of the attempt can still be under way.
-const UNDO_AGAIN: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
+const UNDO_AGAIN: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
 
 /// The pauses while the server refuses. They are longer, because a refusal comes at once, and the server perhaps
 /// refuses the releases of many locks.
 const REFUSED: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(3));
 
-/// How long after the first answer a copy of an attempt can still arrive. A stopped server runs the commands that it
-/// has received as soon as it continues. Commands that the client's host could not deliver are given up sooner than
-/// this.
-const LATE_COPIES: Duration = Duration::from_secs(25);
-
-/// [`LATE_COPIES`] during a shutdown: enough for the commands that the server has received.
-const LATE_COPIES_AT_SHUTDOWN: Duration = Duration::from_secs(1);
+/// An attempt carries its end in whole seconds of the server's clock: so a copy of it can run for `command_timeout` and this after it
+/// was sent. A tenth of a second is for clocks that drift.
+const LATE_COPIES: Duration = Duration::from_millis(1_100);
 
 const PAUSE_AT_SHUTDOWN: Duration = Duration::from_millis(100);
 
@@ -186,12 +182,11 @@ impl Grant {
             if self.owes_release(now) {
                 progress.answered = None;
             }
-            let released = self.release_owed_in_turn(turn.take()).await;
-            let now = clock::now();
-            let pause = match released {
+            let sent = Instant::now();
+            let pause = match self.release_owed_in_turn(turn.take()).await {
                 Ok(()) => {
-                    let late = if engine.is_closing() { LATE_COPIES_AT_SHUTDOWN } else { LATE_COPIES };
-                    if progress.answered.get_or_insert_with(Instant::now).elapsed() > late {
+                    let late = engine.config.command_timeout() + LATE_COPIES;
+                    if *progress.answered.get_or_insert_with(Instant::now) + late < sent {
                         return Ok(true);
                     }
                     again.pause()
@@ -239,7 +234,7 @@ impl Grant {
                     return Ok(true);
                 }
             };
-            if self.is_owed(now) {
+            if self.is_owed(clock::now()) {
                 progress.rest(engine, pause).await;
             }
         }

@@ -1,6 +1,6 @@
 //! One step, done by either language.
 
-use lockkeeper::{Lock, LockClient, LockGuard};
+use lockkeeper::{LockClient, LockGuard};
 use tokio::task::JoinHandle;
 
 use crate::java::{Actor, IN_VAIN};
@@ -60,7 +60,7 @@ impl ByJava {
 
 pub struct ByRust<R: Row> {
     pub locks: LockClient,
-    pub lock: Lock<'static, <R::Rust as Fixture>::Kind>,
+    pub lock: lockkeeper::Lock<'static, <R::Rust as Fixture>::Kind>,
     pub guards: Vec<LockGuard>,
     pub waiting: Option<JoinHandle<LockGuard>>,
 }
