@@ -131,7 +131,13 @@ const OUR_FENCED: Kind = Kind {
     acquire: || lua::source("fenced/acquire.lua"),
     calls: |name| {
         let [_, release] = (OURS.calls)(name);
-        [(vec![text(name), key("redisson_lock_token", name)], vec![owner(), Number(LEASE_MS), Number(VALID_UNTIL)]), release]
+        [
+            (
+                vec![text(name), key("redisson_lock_token", name)],
+                vec![owner(), Number(LEASE_MS), Number(VALID_UNTIL)],
+            ),
+            release,
+        ]
     },
     ..OURS
 };
@@ -142,13 +148,8 @@ const OUR_FAIR: Kind = Kind {
     calls: |name| {
         let queue = QUEUE.map(|prefix| key(prefix, name));
         let keys = [&[text(name)][..], &queue, &[text(&lock_channel(name))]].concat();
-        let acquire = vec![
-            owner(),
-            Number(LEASE_MS),
-            Number(ALLOWANCE_MS),
-            Number(JAVA_WAIT_MS),
-            Number(VALID_UNTIL),
-        ];
+        let acquire =
+            vec![owner(), Number(LEASE_MS), Number(ALLOWANCE_MS), Number(JAVA_WAIT_MS), Number(VALID_UNTIL)];
         [(keys.clone(), acquire), (keys, vec![owner(), Number(JAVA_WAIT_MS)])]
     },
     is_fair: true,
@@ -174,7 +175,10 @@ const OUR_WRITE: Kind = Kind {
     release: || lua::source("write/release.lua"),
     calls: |name| {
         let keys = vec![text(name), text(&read_write_channel(name))];
-        [(keys.clone(), vec![writer(), Number(LEASE_MS), Number(0), Number(VALID_UNTIL)]), (keys, vec![writer()])]
+        [
+            (keys.clone(), vec![writer(), Number(LEASE_MS), Number(0), Number(VALID_UNTIL)]),
+            (keys, vec![writer()]),
+        ]
     },
     channel: read_write_channel,
     ..OURS
@@ -186,7 +190,14 @@ const OUR_PERMIT: Kind = Kind {
     calls: |name| {
         let keys = vec![text(name), Word::Text(format!("{{{name}}}:timeout"))];
         let channel = text(&permit_channel(name));
-        let acquire = vec![Permit, Number(PERMITS), Number(LEASE_MS), Number(SLACK_MS), channel.clone(), Number(VALID_UNTIL)];
+        let acquire = vec![
+            Permit,
+            Number(PERMITS),
+            Number(LEASE_MS),
+            Number(SLACK_MS),
+            channel.clone(),
+            Number(VALID_UNTIL),
+        ];
         [(keys.clone(), acquire), (keys, vec![Permit, channel])]
     },
     channel: permit_channel,
