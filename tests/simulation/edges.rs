@@ -72,9 +72,10 @@ fn a_holder_hears_soon_that_somebody_waits_however_long_it_was_alone() {
     });
 }
 
-/// Guarantee 3: while a copy of an attempt can still arrive, it is undone at most 6 s apart.
+/// Guarantee 3: an attempt is undone again and again, the last time when no copy of it can run any more: `command_timeout`, which is 3 s here,
+/// and a second after it was sent.
 #[test]
-fn an_attempt_that_can_run_late_is_undone_every_few_seconds() {
+fn an_attempt_is_undone_until_no_copy_of_it_can_run() {
     run(async |scene| {
         let mut lock = scene.locks.rlock("a");
         // What is sent now does not arrive, and what is sent over a later connection does.
@@ -88,8 +89,9 @@ fn an_attempt_that_can_run_late_is_undone_every_few_seconds() {
         let undone = scene.times_of("rlock/release.lua");
         let gaps: Vec<_> = undone.windows(2).map(|pair| pair[1] - pair[0]).collect();
         let most = gaps.iter().max().expect("several");
-        assert!(*most <= 6 * SECOND && *most > 4 * SECOND, "{gaps:?}");
-        assert!(gaps.iter().sum::<Duration>() > 20 * SECOND, "{gaps:?}");
+        assert!(*most <= SECOND * 3 / 2, "{gaps:?}");
+        let repeated = gaps.iter().sum::<Duration>();
+        assert!(repeated > 4 * SECOND && repeated < 7 * SECOND, "{gaps:?}");
     });
 }
 
