@@ -374,5 +374,5 @@ async fn shutdown_waits_once_for_late_copies_of_an_attempt_whose_undo_was_asked_
     let (closed, took) = timed(locks.shutdown()).await;
     assert!(closed.is_ok(), "{closed:?} after {took:?}");
     assert!(took > 500 * MS, "it waits for late copies: {took:?}");
-    assert!(took < 1_600 * MS, "it waits once: {took:?}");
+    assert!(took < 2_400 * MS, "it waits once, for 1.6 s: {took:?}");
 }

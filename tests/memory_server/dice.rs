@@ -5,9 +5,19 @@ use lockkeeper_testkit::lua;
 
 pub const LOCK: &str = "a";
 
-/// The keys of a fair and of a fenced lock, of a semaphore, and of what a holder announces.
-const KEYS: [&str; 9] =
-    ["queue", "scores", "records", "tickets", "counter", "channel", "semaphore", "permits", "announcement"];
+/// The keys of a fair and of a fenced lock, of a semaphore, of what a holder announces, and of what a client tells of itself.
+const KEYS: [&str; 10] = [
+    "queue",
+    "scores",
+    "records",
+    "tickets",
+    "counter",
+    "channel",
+    "semaphore",
+    "permits",
+    "announcement",
+    "client",
+];
 
 /// Ids of permits have 16 bytes.
 const IDS: [&str; 4] = ["permit........01", "permit........02", "permit........03", "permit........04"];
