@@ -30,7 +30,7 @@ pub struct Member(pub(super) Locks);
 /// names.
 ///
 /// - Each member is watched and reported by itself: a `tracing` event of a loss names the member, and in
-///   [metrics](crate::guide::observe) each member is a hold. When one is lost, the others stay held until the guard ends.
+///   [metrics](crate::guide::operate) each member is a hold. When one is lost, the others stay held until the guard ends.
 /// - The time of [`try_lock_for`](Lock::try_lock_for) is one limit for all members together.
 /// - An error of one member, such as a server that does not answer, names that member. `NotHeld` and `Lost` name all, with the cause of the first
 ///   member that was lost. A `WARN` about a long wait, and [`recent_waits`](crate::LockClient::recent_waits), name the member for which the call waits.
