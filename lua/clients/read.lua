@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 --[[
-  Returns what a client tells of itself.
+  Returns what a client wrote for those who look.
 
   KEYS[1]  client  string: the text
 

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 --[[
-  Writes what a client tells of itself, for those who look.
+  Writes what a client holds and waits for, for those who look.
 
   KEYS[1]  client     string: the text
 

@@ -1,4 +1,4 @@
-//! What a client tells of itself on the server, for those who look: one key for each client, written whole.
+//! What a client writes to the server for those who look: what it holds and waits for, in one key, written whole.
 //!
 //! No lock depends on it: without the right to write it, or after a fault, everything else works.
 

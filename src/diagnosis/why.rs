@@ -155,7 +155,7 @@ impl Link {
     }
 }
 
-/// Who holds the locks, and what the holders' clients tell. What follows from that is computed here, and asks no server.
+/// Who holds the locks, and what the holders' clients tell. What follows from that is computed here, without a server.
 #[derive(Default)]
 struct Known {
     locks: HashMap<Arc<str>, Listing>,

@@ -172,7 +172,7 @@ pub(crate) struct Doctor {
     pub(crate) kind: Vec<Use>,
     /// Only prints the rights to names that begin with this
     ///
-    /// It asks no server, and prints the command that makes a user. This one has the rights for the types of `--kind`, or for all. Replace
+    /// It needs no server, and prints the command that makes a user. This one has the rights for the types of `--kind`, or for all. Replace
     /// PASSWORD, and send the command in `redis-cli`. From Redis 7.2 on, also grant `+client|setinfo`
     #[arg(long, value_name = "PREFIX", conflicts_with_all = ["ignore", "json"])]
     pub(crate) acl: Option<String>,

@@ -20,7 +20,7 @@ impl Listed {
         Self { is_standby, waiting: None }
     }
 
-    /// Returns when to list the call, if no server refuses it before: one that waits behind others of its client asks no server.
+    /// Returns when to list the call, if no server refuses it before: one that waits behind others of its client sends nothing.
     pub(crate) fn lists_at(&self, attempts: &Attempts<'_>) -> Option<Instant> {
         let is_unlisted = self.waiting.is_none() && attempts.handle.lock.engine.waits.is_some();
         let after = LONG.min(attempts.handle.config().watchdog_lease());

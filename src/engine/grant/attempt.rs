@@ -58,7 +58,7 @@ impl<'a> Attempt<'a> {
         self.connection = connection.clone();
         let number = connection.number();
         for (grant, order) in self.grants.iter().zip(&mut self.orders) {
-            *order = grant.event(self.sent, |machine, _| machine.copies.attempts_again(*order, number, 1));
+            *order = grant.event(self.sent, |machine, _| machine.copies.attempts_again(*order, number));
         }
     }
 
@@ -156,8 +156,8 @@ impl Grant {
             // The server changed nothing. A place or an intent of an earlier attempt can still exist there, so the
             // count stays.
             Ok(AcquireReply::OtherKind | AcquireReply::NotALock) => Answer::Unchanged,
-            Ok(AcquireReply::Held(_) | AcquireReply::Queued) => Answer::Has(leaves_trace.into()),
-            Ok(_) => Answer::Has(0),
+            Ok(AcquireReply::Held(_) | AcquireReply::Queued) => Answer::Has(leaves_trace),
+            Ok(_) => Answer::Has(false),
             Err(fault) => Answer::of_fault(fault.sent, leaves_trace),
         };
         attempt.ends(0, answer);
@@ -197,8 +197,8 @@ impl Grant {
         let reply = attempt.send(&call).await.and_then(|reply| ClaimReply::parse(&reply, grants.len()));
         for index in 0..grants.len() {
             let answer = match &reply {
-                Ok(ClaimReply::Granted(granted, _)) => Answer::Has(u32::from(index == *granted)),
-                Ok(ClaimReply::NoneFree) => Answer::Has(0),
+                Ok(ClaimReply::Granted(granted, _)) => Answer::Has(index == *granted),
+                Ok(ClaimReply::NoneFree) => Answer::Has(false),
                 // The script stopped at a key that is no lock. An earlier attempt perhaps acquired a lock behind that
                 // key, so the count stays.
                 Ok(ClaimReply::NotALock(_)) => Answer::Unchanged,

@@ -424,7 +424,7 @@ impl World {
                         let answer = match ran {
                             Ran::Granted => Answer::Granted,
                             Ran::Refused => Answer::Refused { leaves_trace: false },
-                            _ => Answer::Has(0),
+                            _ => Answer::Has(false),
                         };
                         self.tells(|machine, _| machine.answered(number, order, answer));
                     }
@@ -880,12 +880,12 @@ impl Model for World {
         let is_held = guards.next().is_some();
         assert!(!is_held || self.was_removed || self.count > 0, "a valid guard, and the server has no hold");
         assert!(!is_held || self.was_removed || self.other.is_none(), "two owners");
-        assert!(self.count == 0 || self.machine.copies.at_most() > 0, "a hold that nobody counts");
+        assert!(self.count == 0 || self.machine.copies.may_exist(), "a hold that nobody counts");
         let can_create = |kind: &Kind| matches!(kind, Kind::Acquire { .. });
         let unrun = self.wires.iter().flatten().filter(|sent| sent.ran.is_none()).map(|sent| &sent.kind);
         let is_late = unrun.chain(self.late.iter().map(|(kind, _)| kind)).any(can_create);
         assert!(
-            !is_late || self.machine.copies.at_most() > 0,
+            !is_late || self.machine.copies.may_exist(),
             "nobody waits for a copy that can create a hold"
         );
         let is_left = self.machine.is_owed(NOW) && self.machine.attended == 0 && self.background.is_none();
@@ -917,7 +917,7 @@ impl Model for World {
             && self.background.is_none()
             && self.actors.iter().all(|actor| actor.does == Does::Nothing && actor.holds.is_empty())
             && self.machine.attended == 0
-            && (self.is_leaked() || self.machine.copies.at_most() == 0 && self.machine.parts.is_empty())
+            && (self.is_leaked() || !self.machine.copies.may_exist() && self.machine.parts.is_empty())
     }
 }
 

@@ -87,7 +87,7 @@ impl<H: Deadline> Machine<H> {
     /// Removes a hold that was given back, if the grant lingers, so that the server keeps the hold for later readers.
     /// Otherwise changes nothing.
     pub(crate) fn leaves_to_linger(&mut self, hold: &H, now: Moment) -> bool {
-        let is_kept = self.lingers() && self.stays(now) && self.copies.at_most() == 1 && !self.was_lost();
+        let is_kept = self.lingers() && self.stays(now) && self.copies.may_exist() && !self.was_lost();
         if is_kept {
             self.gives_back(hold, false, now);
         }

@@ -485,7 +485,7 @@ impl<H: Deadline> Machine<H> {
         epoch: Epoch,
         rules: &Rules,
     ) -> Option<Order> {
-        self.acquires(lease, epoch, rules).then(|| self.copies.attempts(connection, 1))
+        self.acquires(lease, epoch, rules).then(|| self.copies.attempts(connection))
     }
 
     /// Records that a re-entry is about to be sent, which shows this count. False: a shutdown gave the acquire up.
@@ -528,12 +528,12 @@ impl<H: Deadline> Machine<H> {
     /// Records how an attempt ended.
     pub(crate) fn answered(&mut self, connection: u64, order: Order, answer: Answer) {
         self.copies.ends(connection, order, answer);
-        let is_held = matches!(answer, Answer::Granted | Answer::Has(1..));
+        let is_held = matches!(answer, Answer::Granted | Answer::Has(true));
         self.lease.outlasts |= is_held && self.copies.may_run_late();
         if self.is_given_up && (is_held || matches!(answer, Answer::Unknown)) {
             // A shutdown gave this acquire up while nobody polled its future. The server perhaps ran the release first
             // and the acquire after it, so it can have a hold.
-            self.copies.can_have(1);
+            self.copies.can_exist();
         }
     }
 
@@ -560,10 +560,10 @@ impl<H: Deadline> Machine<H> {
     fn owes(&self, now: Moment) -> Asked {
         // Usually the server can have one attempt under way, or nothing.
         match () {
-            () if self.copies.at_most() == 0 => Asked::Nothing,
+            () if !self.copies.may_exist() => Asked::Nothing,
             () if self.is_needed(now) && !self.shows_for.is_empty() => Asked::Shows,
             () if self.is_needed(now) => Asked::Nothing,
-            () if self.copies.owes_release(0) => Asked::Releases,
+            () if self.copies.owes_release() => Asked::Releases,
             () => Asked::Repeats,
         }
     }
@@ -957,7 +957,7 @@ mod tests {
     fn the_count_of_the_owner_that_asked_last_is_shown_and_a_hold_is_needed_while_an_owner_has_one() {
         let [one, two] = [OwnerKey::default(), OwnerKey::default()];
         let (mut machine, end) = (Machine::new(one, here()), NOW.plus(LEASE));
-        let attempt = machine.copies.attempts(1, 1);
+        let attempt = machine.copies.attempts(1);
         machine.answered(1, attempt, Answer::Granted);
         let first = add(&mut machine, one, Renews::Usual, end);
         assert_eq!(machine.reenters(one, NOW), Some(2));
@@ -984,7 +984,7 @@ mod tests {
     fn each_inner_release_that_a_future_waits_for_is_a_command() {
         let (owner, end) = (OwnerKey::default(), NOW.plus(LEASE));
         let mut machine = Machine::new(owner, here());
-        let attempt = machine.copies.attempts(1, 1);
+        let attempt = machine.copies.attempts(1);
         machine.answered(1, attempt, Answer::Granted);
         let holds = [(); 6].map(|()| {
             machine.attaches(owner, here());
@@ -1047,7 +1047,7 @@ mod tests {
         let owner = OwnerKey::default();
         let mut machine = Machine::new(owner, here());
         let until = NOW.plus(LEASE);
-        let attempt = machine.copies.attempts(1, 1);
+        let attempt = machine.copies.attempts(1);
         machine.answered(1, attempt, Answer::Granted);
         let holds = [(); 3].map(|()| {
             machine.attaches(owner, here());
@@ -1073,7 +1073,7 @@ mod tests {
         let [one, two] = [OwnerKey::default(), OwnerKey::default()];
         let joins = |is_lost: bool| {
             let mut machine = Machine::new(one, here());
-            let attempt = machine.copies.attempts(1, 1);
+            let attempt = machine.copies.attempts(1);
             machine.answered(1, attempt, Answer::Granted);
             add(&mut machine, one, Renews::Usual, NOW.plus(LEASE));
             assert!(machine.opens_to_readers(None, NOW) && machine.reenters(one, NOW).is_some());
@@ -1088,7 +1088,7 @@ mod tests {
     /// A hold of a reader, which the server granted at `NOW`, and which lingers for a second.
     fn lingering(owner: OwnerKey) -> (Machine<Arc<Hold>>, Arc<Hold>) {
         let mut machine = Machine::new(owner, here());
-        let attempt = machine.copies.attempts(1, 1);
+        let attempt = machine.copies.attempts(1);
         machine.answered(1, attempt, Answer::Granted);
         let hold = add(&mut machine, owner, Renews::Usual, NOW.plus(LEASE));
         assert!(machine.opens_to_readers(Some(SECOND), NOW));
@@ -1159,9 +1159,9 @@ mod tests {
     fn the_end_of_a_granted_claim_is_due_while_a_copy_can_run_late() {
         let owner = OwnerKey::default();
         let mut machine = Machine::new(owner, here());
-        machine.copies.attempts(1, 1);
-        let second = machine.copies.attempts(2, 1);
-        machine.answered(2, second, Answer::Has(1));
+        machine.copies.attempts(1);
+        let second = machine.copies.attempts(2);
+        machine.answered(2, second, Answer::Has(true));
         let end = NOW.plus(SECOND);
         add(&mut machine, owner, Renews::Nothing, end);
         assert_eq!(machine.due(NOW, &rules()), Some(end));
@@ -1171,7 +1171,7 @@ mod tests {
     #[test]
     fn what_an_attempt_is_granted_after_a_shutdown_gave_it_up_is_owed() {
         let mut machine: Machine<Arc<Hold>> = Machine::new(OwnerKey::default(), here());
-        let attempt = machine.copies.attempts(1, 1);
+        let attempt = machine.copies.attempts(1);
         machine.gives_up();
         let release = machine.releases(NOW).expect("owed");
         machine.ends_release(
@@ -1190,7 +1190,7 @@ mod tests {
         let owner = OwnerKey::default();
         for order in [[0, 1], [1, 0]] {
             let mut machine = Machine::new(owner, here());
-            let attempt = machine.copies.attempts(1, 1);
+            let attempt = machine.copies.attempts(1);
             machine.answered(1, attempt, Answer::Granted);
             let hold = add(&mut machine, owner, Renews::Usual, NOW.plus(LEASE));
             machine.gives_back(&hold, false, NOW);
@@ -1332,7 +1332,7 @@ mod tests {
         let asks = |machine: &mut Machine<_>| machine.asks_background(NOW, &mut Effects::default());
         let owner = OwnerKey::default();
         let mut machine: Machine<Arc<Hold>> = Machine::new(owner, here());
-        machine.copies.attempts(1, 1);
+        machine.copies.attempts(1);
         assert!(!asks(&mut machine), "nothing is owed");
         machine.ends_pending(owner);
         assert!(asks(&mut machine) && !asks(&mut machine));
@@ -1342,7 +1342,7 @@ mod tests {
         machine.ends_release(release, end, &mut Effects::default());
         assert!(!asks(&mut machine), "the attempt was undone");
         machine.attended();
-        machine.copies.attempts(2, 1);
+        machine.copies.attempts(2);
         assert!(!asks(&mut machine), "a future sends the release");
         machine.no_longer_attended();
         assert!(asks(&mut machine), "the future has ended");

@@ -253,7 +253,7 @@ impl Grant {
     pub(crate) fn no_longer_attended(&self) -> bool {
         let mut state = lock(&self.state);
         state.machine.no_longer_attended();
-        let (is_over, job) = (state.machine.copies.at_most() == 0, state.undoing.clone());
+        let (is_over, job) = (!state.machine.copies.may_exist(), state.undoing.clone());
         drop(state);
         if let Some(job) = job {
             job.notify_one(); // the job rests while a future attends to the release

@@ -304,7 +304,9 @@ impl Topology {
                 let Some(server) = self.follow_redirect(&at, &fault, call) else { return Err(fault) };
                 let is_asking = fault.redirect.as_ref().is_some_and(|redirect| redirect.is_for_once);
                 at = server.connection(at.index).await?.asking(is_asking);
-                at.know_time().await?;
+                if call.expires() {
+                    at.know_time().await?;
+                }
                 server
             };
             was_late = is_late;
