@@ -17,7 +17,7 @@ use crate::protocol::{Fair, Fenced, Read, Reentrant, Write};
 /// |---|---|---|
 /// | `RLock`, `FencedLock` | a message on `redisson_lock__channel:{name}` | the watchdog: an `EVALSHA` of `rlock/renew.lua` for a hundred holds |
 /// | `FairLock` | a message on the waiter's own channel, or the heartbeat of its place in `redisson_lock_queue:{name}` | the same |
-/// | `ReadLock` | a message on `redisson_rwlock:{name}`: READ_UNLOCK or UNLOCK, both mean "perhaps free" | the same with `read/renew.lua`, which also renews the key `{name}:OWNER:rwlock_timeout:N` of each hold |
+/// | `ReadLock` | a message on `redisson_rwlock:{name}`: READ_UNLOCK or UNLOCK, both mean "perhaps free" | the same with `read/renew.lua`, which also renews the key `{name}:OWNER:rwlock_timeout:1` of each hold |
 /// | `WriteLock` | the same | the same as an `RLock` |
 /// | `MultiLock`, `RedLock` | what wakes the one of its locks for which the call waits | what watches each of its locks |
 ///
