@@ -289,11 +289,6 @@ impl Store {
         own.or_else(|fault| self.topology.opened(route).ok_or(fault))
     }
 
-    /// The same, if it is open.
-    pub(crate) fn opened_connection_of_acquires(&self, route: Route) -> Option<Connection> {
-        self.topology.opened(Route { index: route.index.beside(), ..route })
-    }
-
     /// Returns the connection for commands about a key. Makes it if there is none.
     pub(crate) async fn connection(&self, route: Route) -> Result<Connection, Fault> {
         if let Some(connection) = self.topology.opened(route) {

@@ -4,26 +4,24 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::smallvec;
-
 use crate::base::Caller;
 use crate::base::clock::{self, Moment};
 use crate::base::error::Result;
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::timer::timeout;
 use crate::engine::acquire::call::{Outcome, WriterIntent};
+use smallvec::SmallVec;
+
 use crate::engine::grant::Grant;
+use crate::engine::grant::owed::Owed;
+use crate::engine::grant::owner_grants::Start;
 use crate::engine::grant::pending::PendingHold;
 use crate::engine::handle::Handle;
 use crate::engine::held::HeldLock;
-use crate::engine::held::release::PendingRelease;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::wait::machine::Discipline;
 use crate::engine::wait::queue::QueueKey;
 use crate::protocol::{AcquireReply, Granted, IfHeld};
-
-/// How long a call waits for the release of a hold on which it cannot rely. The background does the rest.
-const RELEASE_WAIT: Duration = Duration::from_millis(50);
 
 /// The attempts of one call on its lock.
 pub(crate) struct Attempts<'a> {
@@ -44,16 +42,13 @@ pub(crate) struct Attempts<'a> {
 }
 
 impl<'a> Attempts<'a> {
-    /// Begins to acquire. Also returns the earlier grants of this owner that the server possibly still has.
-    pub(crate) fn start(handle: &'a Handle, caller: Caller, is_try: bool) -> Result<(Self, PendingRelease)> {
+    /// Begins to acquire. Also returns what has to end on the server before that.
+    pub(crate) fn start(handle: &'a Handle, caller: Caller, is_try: bool) -> Result<(Self, Before)> {
         let (lock, now) = (&handle.lock, clock::now());
-        let start = handle.owner.start(lock, now, caller)?;
-        let (pending, mut ended) = (start.pending, PendingRelease::new(start.ended));
+        let Start { pending, ending } = handle.owner.start(lock, now, caller)?;
         let stops_readers = lock.protocol.stops_readers();
-        if stops_readers && let Some(idle) = lock.engine.read_grants.end_idle(&lock.keys.lock, now) {
-            ended.add_attended(idle);
-        }
-        if pending.want > 1 && pending.grant.is_foreign(pending.owner) {
+        let idle = if stops_readers { lock.engine.read_grants.end_idle(&lock.keys.lock, now) } else { None };
+        if pending.want > 1 && pending.grant.is_foreign(pending.part) {
             tracing::warn!(
                 lock = &**handle.name(), re_entered_at = %caller,
                 "a lock was re-entered from another task than the one that acquired it: a handle is one owner, so tasks must \
@@ -63,7 +58,7 @@ impl<'a> Attempts<'a> {
         let intent = WriterIntent::new(stops_readers && !handle.config().writer_turn().is_zero());
         let mut attempts = Self::given(handle, caller, pending, None, now);
         (attempts.is_try, attempts.intent) = (is_try, intent);
-        Ok((attempts, ended))
+        Ok((attempts, Before { ending, idle }))
     }
 
     /// Makes the attempts of a call. `until`: another owner of this client gave its hold, which has this deadline.
@@ -112,19 +107,18 @@ impl<'a> Attempts<'a> {
             };
             self.at = clock::now();
             let lock = &self.handle.lock;
-            return Ok(match reply {
+            let fault = match reply {
                 Ok((AcquireReply::Granted(granted), until)) if until > self.at => {
                     self.until = Some(until);
                     self.leaves_permits = matches!(granted, Granted::Permits { left: 1.., .. });
-                    Outcome::Granted
+                    return Ok(Outcome::Granted);
                 }
                 Ok((AcquireReply::Granted(_), _)) => {
-                    self.give_back().await?;
                     let late = "the lease had almost ended when the answer came";
-                    Outcome::Failed(Fault::new(FaultKind::TimedOut, Sent::Unknown, late))
+                    Fault::new(FaultKind::TimedOut, Sent::Unknown, late)
                 }
                 Ok((AcquireReply::Lost, _)) => {
-                    self.begin_anew()?;
+                    drop(self.begin_anew()?);
                     continue;
                 }
                 Ok((AcquireReply::OtherKind, _)) => return Err(lock.other_kind()),
@@ -136,40 +130,41 @@ impl<'a> Attempts<'a> {
                 }
                 Ok((reply, _)) => {
                     self.intent.refused(self.at);
-                    Outcome::Refused(if let AcquireReply::Held(left) = reply { left } else { None })
+                    let left = if let AcquireReply::Held(left) = reply { left } else { None };
+                    return Ok(Outcome::Refused(left));
                 }
-                Err(fault) => {
-                    if matches!(fault.kind, FaultKind::TooFewReplicas { .. }) {
-                        // An attempt that finds its own hold can write nothing, and `WAIT` confirms only writes.
-                        self.give_back().await?;
-                    }
-                    Outcome::Failed(fault)
-                }
-            });
+                Err(fault) => fault,
+            };
+            if self.is_unusable(&fault) {
+                self.release(self.handle.config().command_timeout() / 2).await?;
+            }
+            return Ok(Outcome::Failed(fault));
         }
     }
 
-    /// Releases a hold that the server granted, and on which the call cannot rely. But a lock that was re-entered stays
-    /// held: with a new id, this owner would wait for itself.
-    async fn give_back(&mut self) -> Result<()> {
-        if self.pending.want > 1 {
-            return Ok(());
-        }
-        self.release(RELEASE_WAIT).await
+    /// Whether the next attempt needs a new id: the server can have something of this one. A lock that was re-entered stays held, because
+    /// with a new id this owner would wait for itself. And a waiter keeps its place or intent, which a new id would not have.
+    fn is_unusable(&self, fault: &Fault) -> bool {
+        let grant = &self.pending.grant;
+        let keeps_id = grant.keeps_place() || self.intent.is_shown();
+        // An attempt that finds its own hold can write nothing, and `WAIT` confirms only writes.
+        let has_too_few = matches!(fault.kind, FaultKind::TooFewReplicas { .. });
+        self.pending.want == 1 && (has_too_few || !keeps_id) && grant.may_exist()
     }
 
-    /// Gives up the attempts so far, and begins a grant with a new id. Returns the grant before.
-    fn begin_anew(&mut self) -> Result<Arc<Grant>> {
+    /// Gives up the attempts so far, and begins a grant with a new id. Returns what has to be released.
+    fn begin_anew(&mut self) -> Result<Option<Owed>> {
         let fresh = self.handle.owner.begin(&self.handle.lock, clock::now(), self.caller)?;
-        let before = std::mem::replace(&mut self.pending, fresh);
-        Ok(Arc::clone(&before.grant))
+        let mut before = std::mem::replace(&mut self.pending, fresh);
+        Ok(before.give_up(self.at))
     }
 
     /// Releases what the attempts so far left on the server, and waits for that at most for `limit`. Then the background
-    /// continues. The next attempt has a new id, because a late copy of the release can still run.
+    /// continues. The next attempt has a new id.
     async fn release(&mut self, limit: Duration) -> Result<()> {
-        let before = self.begin_anew()?;
-        let _ = timeout(limit, PendingRelease::new(smallvec![before]).try_once()).await;
+        if let Some(mut owed) = self.begin_anew()? {
+            let _ = timeout(limit, owed.release()).await;
+        }
         Ok(())
     }
 
@@ -188,24 +183,52 @@ impl<'a> Attempts<'a> {
         if handle.can_share() && pending.want == 1 && !pending.nested_in_write {
             pending.grant.open_to_readers(handle.terms.linger, *now);
         }
-        handle.owner.set(&pending.grant);
+        handle.owner.set(pending);
         Ok(held)
     }
 
     /// Replaces what this call attempted by the hold of another owner of this client.
-    pub(crate) fn hold_instead(&mut self, grant: &Arc<Grant>, until: Moment) {
-        let hold = PendingHold::attached(grant, self.handle.owner.key);
+    pub(crate) fn hold_instead(&mut self, (pending, until): (PendingHold, Moment)) {
         (self.until, self.leaves_permits) = (Some(until), false);
         self.at = clock::now();
-        Self::forget(self.handle, &mut std::mem::replace(&mut self.pending, hold));
+        Self::forget(self.handle, &mut std::mem::replace(&mut self.pending, pending));
     }
 
-    /// An attempt that did not become a hold can block its own owner. So the owner's next acquire releases it first.
+    /// An attempt that did not become a hold can block its own owner. So the owner's next acquire waits for its release.
     fn forget(handle: &Handle, pending: &mut PendingHold) {
-        if !pending.is_over {
-            let now = clock::now();
-            pending.give_up(now);
-            handle.owner.add_dropped(Arc::clone(&pending.grant), now);
+        if let Some(owed) = pending.give_up(clock::now()) {
+            handle.owner.remembers(owed.grant());
+        }
+    }
+}
+
+/// What has to end on the server before an acquire.
+pub(crate) struct Before {
+    /// Earlier grants of the owner, whose release is under way.
+    ending: SmallVec<[Arc<Grant>; 1]>,
+    /// A hold that lingered for readers of this client.
+    idle: Option<Owed>,
+}
+
+impl Before {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ending.is_empty() && self.idle.is_none()
+    }
+
+    /// Waits until it has ended.
+    pub(crate) async fn end(&mut self) {
+        if let Some(idle) = &mut self.idle {
+            let _ = idle.release().await;
+        }
+        for grant in &self.ending {
+            let background = &grant.lock.engine.background;
+            loop {
+                let seen = background.answers();
+                if !grant.blocks() {
+                    break;
+                }
+                background.answers_more_than(seen).await;
+            }
         }
     }
 }

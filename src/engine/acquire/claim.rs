@@ -27,17 +27,17 @@ pub(crate) async fn claim(group: &Handle, names: &[String], caller: Caller) -> R
     let of_group = &group.lock;
     let locks = names.iter().map(|name| Arc::new(of_group.in_group(name))).collect::<Vec<_>>();
     locks.iter().try_for_each(|lock| lock.check_name())?;
-    let mut pending = PendingHold::claim(locks, caller);
+    let mut pending = PendingHold::claim(locks.clone(), caller);
     // Check after the pending holds were added to `under_way`. A shutdown first closes, and then waits for that list.
     // With the check before, a claim could begin for which the shutdown does not wait.
     group.check_open()?;
     if pending.is_empty() {
         return Ok(None);
     }
-    let grants = pending.iter().map(|pending| Arc::clone(&pending.grant)).collect::<Vec<_>>();
     let lease = group.lease();
     let mut tries = Tries::new(group.config().retry_timeout());
     loop {
+        let grants = pending.iter().map(|pending| Arc::clone(&pending.grant)).collect::<Vec<_>>();
         let fault = match Grant::attempt_first(&grants, lease).await {
             Ok((ClaimReply::Granted(place, _), until)) => {
                 let now = clock::now();
@@ -46,9 +46,7 @@ pub(crate) async fn claim(group: &Handle, names: &[String], caller: Caller) -> R
                     let handle = group.for_lock(Arc::clone(&granted.grant.lock));
                     return HeldLock::take(&handle, &mut granted, until, (start, now)).map(Some);
                 }
-                // The answer came after the deadline of the new lease. The next attempt uses the same owner id, finds
-                // the hold, and makes its lease longer.
-                late()
+                late() // the answer came after the deadline of the new lease
             }
             Ok((ClaimReply::NoneFree, _)) => return Ok(None),
             Ok((ClaimReply::NotALock(place), _)) => return Err(grants[place].lock.not_a_lock()),
@@ -56,6 +54,8 @@ pub(crate) async fn claim(group: &Handle, names: &[String], caller: Caller) -> R
             Err(_) if group.is_closing() => return Err(Error::Closed),
             Err(fault) => fault,
         };
+        // Perhaps the server ran the claim. The next one has a new id, and the background releases what the old one has.
+        pending = PendingHold::claim(locks.clone(), caller);
         tries.again(fault).await.map_err(|fault| match group.check() {
             Err(Error::RuntimeGone) => Error::RuntimeGone,
             _ => of_group.error(fault),

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::task::consume_budget;
 
-use attempts::Attempts;
+use attempts::{Attempts, Before};
 use call::Outcome as Attempted;
 pub(crate) use claim::claim;
 use listed::Listed;
@@ -29,7 +29,6 @@ use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::timer::{Instant, elapsed, timeout, timeout_at};
 use crate::base::{Caller, clock};
 use crate::engine::held::HeldLock;
-use crate::engine::held::release::PendingRelease;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::wait::queue::{Arrival, WakeUps};
 use crate::engine::wait::waiter::Waiter;
@@ -86,12 +85,12 @@ pub(crate) async fn acquire(
         }
     }
     let is_try = matches!(limit, WaitLimit::None | WaitLimit::Once);
-    let (attempts, ended) = Attempts::start(handle, caller, is_try)?;
+    let (attempts, before) = Attempts::start(handle, caller, is_try)?;
     // Check after `start`, which adds the acquire to `under_way`. A shutdown first closes, and then waits for that
     // list. With the check before, an acquire could begin for which the shutdown does not wait.
     handle.check_open()?;
-    if !ended.is_empty() {
-        release_ended(ended, handle, limits).await;
+    if !before.is_empty() {
+        end(before, handle, limits).await;
     }
     let listed = Listed::new(matches!(limit, WaitLimit::StandBy));
     let arrival = handle.lock.engine.wait_queues.arrive(handle.lock.row);
@@ -185,15 +184,14 @@ struct AcquireCall<'a> {
 impl<'a> AcquireCall<'a> {
     /// Tells the queue how an attempt ended.
     fn tell(&mut self, waiter: &Waiter<'_, Offer>, outcome: &Attempted, pauses: &mut Pauses) {
-        let may_run_late = self.attempts.pending.grant.may_run_late();
         match outcome {
             Attempted::Granted => {}
             Attempted::Refused(left) => {
                 self.listed.refused(&self.attempts);
-                waiter.refused(*left, may_run_late);
+                waiter.refused(*left);
                 *pauses = Pauses::START;
             }
-            Attempted::Failed(fault) => waiter.failed(fault, pauses.after(fault), may_run_late),
+            Attempted::Failed(fault) => waiter.failed(fault, pauses.after(fault)),
         }
     }
 
@@ -331,8 +329,7 @@ impl<'a> AcquireCall<'a> {
             match timeout(self.handle.config().command_timeout(), attempt).await {
                 Ok(outcome) => match outcome? {
                     Attempted::Granted => return self.granted(Some(waiter)).map(Some),
-                    // `false`: the waiter leaves next, so it does not look for a late copy of its attempt.
-                    Attempted::Refused(left) => waiter.refused(left, false),
+                    Attempted::Refused(left) => waiter.refused(left),
                     Attempted::Failed(fault) => return Err(self.error(fault)),
                 },
                 Err(_) => return Err(self.error(late())),
@@ -379,15 +376,14 @@ impl Deadlines {
     }
 }
 
-/// Releases what this owner held or attempted before, so that the owner does not block itself. After a fault, or after
-/// half of `command_timeout`, the background continues the release: the call needs the rest of its time for the
-/// attempt.
-async fn release_ended(ended: PendingRelease, handle: &Handle, limits: Option<Deadlines>) {
+/// Waits for the end of what this owner held or attempted before, so that the owner does not block itself. At most for
+/// half of `command_timeout`: the call needs the rest of its time for the attempt.
+async fn end(mut before: Before, handle: &Handle, limits: Option<Deadlines>) {
     let enough = handle.config().command_timeout() / 2;
-    let released = timeout(enough, ended.try_once());
+    let ended = timeout(enough, before.end());
     let _ = match limits {
-        Some(limits) => timeout_at(limits.end(), released).await.ok(),
-        None => Some(released.await),
+        Some(limits) => timeout_at(limits.end(), ended).await.ok(),
+        None => Some(ended.await),
     };
 }
 

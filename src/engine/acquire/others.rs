@@ -3,7 +3,6 @@
 use crate::base::Caller;
 use crate::base::clock;
 use crate::engine::acquire::attempts::Attempts;
-use crate::engine::grant::pending::PendingHold;
 use crate::engine::grant::sharing::{Offer, join, keep_for_readers};
 use crate::engine::handle::Handle;
 use crate::engine::lock_ref::LockRef;
@@ -14,7 +13,7 @@ impl<'a> Attempts<'a> {
     pub(crate) fn accept(&mut self, offer: Offer) -> bool {
         let owner = self.handle.owner.key;
         let accepted = offer.accept(owner, self.caller, clock::now());
-        accepted.map(|(grant, until)| self.hold_instead(&grant, until)).is_some()
+        accepted.map(|given| self.hold_instead(given)).is_some()
     }
 
     /// Joins other readers of this client before the call begins to acquire, so the call needs no grant of its own.
@@ -25,8 +24,7 @@ impl<'a> Attempts<'a> {
         if !owner.is_idle(now) {
             return None;
         }
-        let (grant, until) = join(lock, owner.key, caller, now)?;
-        let pending = PendingHold::attached(&grant, owner.key);
+        let (pending, until) = join(lock, owner.key, caller, now)?;
         Some(Self::given(handle, caller, pending, Some(until), now))
     }
 
@@ -37,7 +35,7 @@ impl<'a> Attempts<'a> {
         }
         let Handle { lock, owner, .. } = self.handle;
         let joined = join(lock, owner.key, self.caller, clock::now());
-        joined.map(|(grant, until)| self.hold_instead(&grant, until)).is_some()
+        joined.map(|given| self.hold_instead(given)).is_some()
     }
 
     /// Keeps the hold of the readers of this client, so that the waiting readers can join it.
@@ -68,7 +66,7 @@ impl<'a> Attempts<'a> {
             }
         };
         if is_perhaps_gone {
-            self.pending.grant.forbids_hand_over();
+            self.pending.grant.close(self.at);
         }
     }
 }

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
+use super::state::State;
 use super::Grant;
-use super::copies::{Answer, Order};
 use crate::base::clock::{self, Moment};
 use crate::base::config::Replication;
 use crate::base::fault::{Fault, FaultKind, Sent};
@@ -14,7 +12,7 @@ use crate::engine::hold;
 use crate::protocol::{self, AcquireReply, Call, ClaimReply, Granted, IfHeld, Reply};
 use crate::store::Connection;
 
-/// An attempt that is under way. Each grant that the attempt can acquire counts it before the command is sent, so the
+/// An attempt that is under way. Each grant that the attempt can acquire records it before the command is sent, so the
 /// future can be dropped at any time.
 struct Attempt<'a> {
     grants: &'a [Arc<Grant>],
@@ -23,14 +21,12 @@ struct Attempt<'a> {
     connection: Connection,
     /// A time before the command was sent. The server counts the lease from a later time.
     sent: Moment,
-    /// The place of the attempt among the commands of each grant.
-    orders: SmallVec<[Order; 1]>,
     /// How many replicas confirmed the hold.
     acknowledged: u32,
 }
 
 impl<'a> Attempt<'a> {
-    /// Counts an attempt for each of these grants.
+    /// Records an attempt for each of these grants.
     async fn begin(grants: &'a [Arc<Grant>], lease: Duration) -> Result<Self, Fault> {
         let lock = &grants[0].lock;
         let sync = lock.engine.config.sync();
@@ -41,31 +37,36 @@ impl<'a> Attempt<'a> {
             None => lock.connection().await?,
             Some(_) => lock.connection_of_acquires().await?,
         };
-        // Before the attempt counts: otherwise it could be sent after its undo.
+        // Before the attempt is recorded: otherwise it could be sent after its release.
         connection.know_time().await?;
         let sent = clock::now();
-        let begin = |grant: &Arc<Grant>| {
+        for grant in grants {
             let (number, rules) = (connection.number(), grant.rules());
-            grant.ask(|machine| machine.attempts(number, lease, epoch, rules))
-        };
-        let orders = grants.iter().map(begin).collect::<Option<_>>().ok_or_else(given_up)?;
-        Ok(Self { grants, lease, sync, connection, sent, orders, acknowledged: 0 })
+            let begins = |state: &mut State| {
+                let begins = state.acquires(lease, epoch, rules);
+                if begins {
+                    state.on_server.sends(number);
+                }
+                begins
+            };
+            if !grant.ask(begins) {
+                return Err(given_up());
+            }
+        }
+        Ok(Self { grants, lease, sync, connection, sent, acknowledged: 0 })
     }
 
-    /// Records that the attempt is sent again, on this connection. The command that was sent before acquired nothing,
-    /// and will not.
-    fn again(&mut self, connection: &Connection) {
+    /// Records that the attempt did not run, and is sent on to another server.
+    fn sends_on(&mut self, connection: &Connection) {
         self.connection = connection.clone();
         let number = connection.number();
-        for (grant, order) in self.grants.iter().zip(&mut self.orders) {
-            *order = grant.event(self.sent, |machine, _| machine.copies.attempts_again(*order, number));
-        }
+        self.grants.iter().for_each(|grant| grant.ask(|state| state.on_server.sends_on(number)));
     }
 
     async fn send(&mut self, call: &Call) -> Result<Reply, Fault> {
         let engine = &*self.grants[0].lock.engine;
         let (connection, sync) = (self.connection.clone(), self.sync);
-        let hops = &mut |hop: &Connection| self.again(hop);
+        let hops = &mut |hop: &Connection| self.sends_on(hop);
         match sync {
             None => {
                 let limit = engine.config.command_timeout();
@@ -81,17 +82,20 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Tells one of the grants how the attempt ended.
-    fn ends(&self, index: usize, answer: Answer) {
-        let (grant, number) = (&self.grants[index], self.connection.number());
-        let becomes_hold = grant.ask(|machine| {
-            machine.answered(number, self.orders[index], answer);
-            matches!(answer, Answer::Granted) && machine.is_wanted()
+    /// Records for one of the grants whether the server has something of it, from whether it had something before. `fault`: the
+    /// attempt failed.
+    fn ends(&self, grant: &Grant, fault: Option<&Fault>, has: impl FnOnce(bool) -> bool) {
+        let number = self.connection.number();
+        grant.ask(|state| {
+            match fault.map(|fault| fault.sent) {
+                None | Some(Sent::Refused) => state.on_server.answered(number, has),
+                // In theory, the server still ran it before the connection ended. But it can no longer arrive.
+                Some(Sent::No) => state.on_server.waits_no_more(self.sent),
+                Some(Sent::Unknown) => state.on_server.waits_no_more(grant.late_until(clock::now())),
+            }
+            // Perhaps an earlier attempt runs after this one, and makes the lease longer.
+            state.lease.outlasts |= state.on_server.is_late();
         });
-        // What was granted becomes a hold or is given up next, and that is an event, too.
-        if !becomes_hold {
-            grant.look(self.sent); // the answer ends no hold, so no newer time is needed
-        }
     }
 
     /// Fails if fewer replicas have the hold than the configuration wants.
@@ -120,20 +124,20 @@ impl Grant {
         let epoch = self.epoch();
         let connection = self.lock.connection().await?;
         let (sent, rules) = (clock::now(), self.rules());
-        if !self.event(sent, |machine, _| machine.shows(count, lease, epoch, rules)) {
+        if !self.event(sent, |state, _| state.acquires(lease, epoch, rules)) {
             return Err(given_up());
         }
         let call = self.lock.protocol.show(self.holder(), count, lease);
         let reply = AcquireReply::parse(&self.lock.run(&connection, &call).await?, false)?;
         if reply == AcquireReply::Lost {
-            self.event(clock::now(), |machine, effects| machine.loses(effects));
+            self.event(clock::now(), |state, effects| state.loses(effects));
         }
         Ok((reply, hold::lease::deadline(sent, lease)))
     }
 
     /// Sends one attempt. Returns the reply, and the deadline of the hold that it granted.
     ///
-    /// If the future is dropped, the outcome is unknown, and the grant counts it as such.
+    /// If the outcome is unknown, this grant must not attempt again, see [`keeps_place`](Self::keeps_place).
     pub(crate) async fn attempt(
         self: &Arc<Self>,
         lease: Duration,
@@ -146,32 +150,31 @@ impl Grant {
         let reply = loop {
             let reply = attempt.send(&call).await;
             match reply.and_then(|reply| AcquireReply::parse(&reply, has_token)) {
-                Ok(AcquireReply::AttemptAgain) => attempt.again(&attempt.connection.clone()),
+                Ok(AcquireReply::AttemptAgain) => {}
                 reply => break reply,
             }
         };
         let leaves_trace = protocol.leaves_trace(if_held);
-        let answer = match &reply {
-            Ok(AcquireReply::Granted(_) | AcquireReply::CannotCount) => Answer::Granted,
-            // The server changed nothing. A place or an intent of an earlier attempt can still exist there, so the
-            // count stays.
-            Ok(AcquireReply::OtherKind | AcquireReply::NotALock) => Answer::Unchanged,
-            Ok(AcquireReply::Held(_) | AcquireReply::Queued) => Answer::Has(leaves_trace),
-            Ok(_) => Answer::Has(false),
-            Err(fault) => Answer::of_fault(fault.sent, leaves_trace),
-        };
-        attempt.ends(0, answer);
+        attempt.ends(self, reply.as_ref().err(), |before| match &reply {
+            Ok(AcquireReply::Granted(_) | AcquireReply::CannotCount) => true,
+            Ok(AcquireReply::Held(_) | AcquireReply::Queued) => leaves_trace,
+            // The server changed nothing. A place or an intent of an earlier attempt can still exist there.
+            Ok(AcquireReply::OtherKind | AcquireReply::NotALock) => before,
+            Ok(_) => false,
+            // Perhaps a part of the script ran.
+            Err(_) => before || leaves_trace,
+        });
         let reply = reply?;
         match &reply {
             AcquireReply::Granted(granted) => {
                 match *granted {
                     Granted::Alone => {}
-                    Granted::Token(token) => self.sets_token(token.get()),
+                    Granted::Token(token) => self.ask(|state| state.token = token.get()),
                     Granted::Permits { total, .. } => self.lock.has_total(total),
                 }
                 attempt.are_enough()?;
             }
-            AcquireReply::Lost => self.event(clock::now(), |machine, effects| machine.loses(effects)),
+            AcquireReply::Lost => self.event(clock::now(), |state, effects| state.loses(effects)),
             AcquireReply::Held(_) | AcquireReply::Queued if leaves_trace && protocol.queue().is_some() => {
                 self.gets_place(reply == AcquireReply::Queued, clock::now());
             }
@@ -180,12 +183,18 @@ impl Grant {
         Ok((reply, attempt.deadline()))
     }
 
+    /// Whether the server can have something of this id.
+    pub(crate) fn may_exist(&self) -> bool {
+        self.ask(|state| state.on_server.may_exist())
+    }
+
+    /// Whether the server has a place of this id, which a new id would not have.
+    pub(crate) fn keeps_place(&self) -> bool {
+        self.ask(|state| state.has_place)
+    }
+
     /// Sends one attempt to acquire the first of these locks that is free. The grants have one owner id and one
     /// connection. Returns the reply, and the deadline of the hold that it granted.
-    ///
-    /// A copy of the attempt can acquire any of the locks. So each grant counts the attempt, and the background undoes
-    /// each grant until it has a hold or no copy can run. If the future is dropped, the outcome is unknown, and each
-    /// grant counts it as such.
     pub(crate) async fn attempt_first(
         grants: &[Arc<Self>],
         lease: Duration,
@@ -195,21 +204,16 @@ impl Grant {
         let locks = grants.iter().map(|grant| Arc::clone(&grant.lock.keys.lock));
         let call = protocol::claim(&first.lock.keys, locks, &first.id, lease);
         let reply = attempt.send(&call).await.and_then(|reply| ClaimReply::parse(&reply, grants.len()));
-        for index in 0..grants.len() {
-            let answer = match &reply {
-                Ok(ClaimReply::Granted(granted, _)) => Answer::Has(index == *granted),
-                Ok(ClaimReply::NoneFree) => Answer::Has(false),
-                // The script stopped at a key that is no lock. An earlier attempt perhaps acquired a lock behind that
-                // key, so the count stays.
-                Ok(ClaimReply::NotALock(_)) => Answer::Unchanged,
-                Ok(ClaimReply::CannotCount) => Answer::Granted,
-                Err(fault) => Answer::of_fault(fault.sent, false),
-            };
-            attempt.ends(index, answer);
+        for (index, grant) in grants.iter().enumerate() {
+            attempt.ends(grant, reply.as_ref().err(), |before| match &reply {
+                Ok(ClaimReply::Granted(granted, _)) => index == *granted,
+                Ok(ClaimReply::CannotCount) => true,
+                Ok(ClaimReply::NoneFree | ClaimReply::NotALock(_)) | Err(_) => before,
+            });
         }
         let reply = reply?;
         if let ClaimReply::Granted(place, token) = reply {
-            grants[place].sets_token(token.get());
+            grants[place].ask(|state| state.token = token.get());
             attempt.are_enough()?;
         }
         Ok((reply, attempt.deadline()))

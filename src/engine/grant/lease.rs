@@ -1,191 +1,283 @@
-//! The renewal of a grant.
+//! The lease that the server counts, and when the watchdog renews it or looks at the hold. Pure.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::lingering::Confirmation;
-use super::{Effects, Grant, Machine, State};
-use crate::base::clock::{self, Moment};
-use crate::base::fault::Fault;
-use crate::engine::hold::{self, Hold};
-use crate::engine::lock_ref::LockRef;
-use crate::engine::scheduler::Key;
-use crate::protocol::{Batch, ConfirmReply, Read, RenewalReply, Row, millis, parse_renewal};
-use crate::store;
+use crate::base::clock::Moment;
+use crate::engine::hold::lease::{self, Rules};
 
-/// The shortest time that Redis can count.
-pub(super) const SHORTEST: Duration = Duration::from_millis(1);
+/// A hold is renewed for the first time when it is this old, or after a third of its lease if that is sooner. From then on the server
+/// tells of changes of its key. Shorter holds cost no renewal.
+const FIRST: Duration = Duration::from_secs(1);
 
-impl Grant {
-    /// Renews this grant alone, for one hold, with a lease that the user chose.
-    pub(crate) async fn extend(self: &Arc<Self>, hold: &Hold, lease: Duration) -> Result<(), Fault> {
-        let connection = self.lock.connection().await?;
-        let sent = clock::now();
-        // Cap the lease at the end of the longest hold. Otherwise the server would keep the lock beyond that.
-        let lease = hold.ends().map_or(lease, |ends| lease.min(ends.since(sent).max(SHORTEST)));
-        let rules = self.rules();
-        self.event(sent, |machine, _| machine.extends(lease, rules));
-        let call = self.script().call(millis(lease), [self.row(sent)]);
-        let reply = self.lock.run(&connection, &call).await?;
-        let now = clock::now();
-        match &parse_renewal(&reply, 1)?[0] {
-            RenewalReply::Renewed => {}
-            RenewalReply::Lost => {
-                self.event(now, |machine, effects| machine.found_nothing(effects));
-                return Ok(());
-            }
-            RenewalReply::Refused(error) => return Err(store::fault_in_script(error)),
-        }
-        let deadline = hold::lease::deadline(sent, lease);
-        hold.advance(now, deadline);
-        self.event(now, |machine, _| machine.lease.until = machine.lease.until.max(deadline));
-        Ok(())
+/// The lease of one hold of the server.
+#[derive(Default)]
+pub(super) struct Lease {
+    pub(super) granted_at: Option<Moment>,
+    /// The deadline of what the server granted or renewed last.
+    pub(super) until: Moment,
+    /// The longest lease that was asked for.
+    pub(super) longest: Duration,
+    /// The server can keep the lock for longer than a hold lasts.
+    pub(super) outlasts: bool,
+    /// When the next renewal is due.
+    pub(super) renew_at: Option<Moment>,
+    /// The lease that the renewal under way asks for. `None`: the renewal only restores a lease that another client
+    /// shortened.
+    asked: Option<Duration>,
+    pub(super) look: Look,
+}
+
+/// What the watchdog has to keep.
+#[derive(Default)]
+pub(super) struct Wanted {
+    /// The longest lease of a renewed hold: a renewal never shortens a lease.
+    pub(super) renewed: Option<Duration>,
+    /// When the last of the renewed holds ends. `None`: one of them has no end.
+    last_end: Option<Moment>,
+    is_endless: bool,
+    /// When a hold ends that is not renewed, and so the server perhaps keeps it for longer.
+    fixed: Option<Moment>,
+    /// When the watchdog has to act for another reason.
+    pub(super) acts_at: Option<Moment>,
+    pub(super) has_guards: bool,
+}
+
+impl Wanted {
+    pub(super) fn adds_renewed(&mut self, lease: Duration, ends: Option<Moment>) {
+        self.renewed = self.renewed.max(Some(lease));
+        self.is_endless |= ends.is_none();
+        self.last_end = self.last_end.max(ends);
+        self.acts_at = self.acts_at.into_iter().chain(ends).min();
     }
 
-    /// Begins a renewal that is due. Returns the lease to ask for. Zero: the server changes the lease only if another
-    /// client shortened it. `None`: there is nothing to renew.
-    pub(crate) fn begin_renewal(self: &Arc<Self>, key: Key, now: Moment) -> Option<Duration> {
-        let rules = self.rules();
-        let mut is_taken_back = false;
-        let lease = self.change(now, |state, effects| {
-            if !state.renewal.begin(key) {
-                return None;
-            }
-            let was_offered = state.machine.is_offered();
-            if !self.lock.engine.store.tells_changes() {
-                state.machine.looks_at_nothing();
-            }
-            let lease = state.machine.begins_renewal(key.0, now, rules, effects);
-            is_taken_back = was_offered && !state.machine.is_offered();
-            if lease.is_none() {
-                state.renewal.end();
-            } else if let Some(first) = state.machine.all_holds().next() {
-                state.renewing.begins(first.metrics(), key.0);
-            }
-            lease
-        });
-        if is_taken_back {
-            self.take_back(now);
-        }
-        lease
+    pub(super) fn adds_fixed(&mut self, ends: Moment) {
+        self.fixed = self.fixed.into_iter().chain([ends]).min();
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.renewed.is_none() && self.fixed.is_none()
+    }
+
+    fn last_end(&self) -> Option<Moment> {
+        if self.is_endless { None } else { self.last_end }
+    }
+
+    /// Whether there is something for a renewal to do.
+    fn is_renewed(&self, rules: &Rules) -> bool {
+        self.renewed.is_some() || (rules.is_checked && self.has_guards)
     }
 
     /// The lease that sets the pace of a look.
-    pub(crate) fn paced_by(&self) -> Duration {
-        self.ask(|machine| machine.paced_by(self.rules()))
+    pub(super) fn paced_by(&self, rules: &Rules) -> Duration {
+        self.renewed.unwrap_or(rules.lease)
     }
 
-    /// Takes back an offer that no waiter took in time.
-    fn take_back(&self, now: Moment) {
-        let LockRef { engine, keys, .. } = &*self.lock;
-        if let Some(queue) = engine.wait_queues.queue_of(keys, self.is_shared()) {
-            queue.take_back(now);
+    /// Returns the lease to ask for. If all holds end before this lease, it is no longer than what is left, because the release that
+    /// follows their end needs the runtime of the program, which perhaps is blocked. It is rounded up to a twentieth of the lease,
+    /// so that one command can renew holds that end at other times. With what a deadline is earlier than its lease, that is less than a
+    /// sixteenth.
+    fn lease_to_ask(&self, now: Moment) -> Option<Duration> {
+        let lease = self.renewed?;
+        let Some(end) = self.last_end() else { return Some(lease) };
+        let part = (lease / 20).max(Duration::from_millis(1));
+        let left = end.since(now) + lease::margin(lease);
+        let parts = left.as_nanos().div_ceil(part.as_nanos());
+        Some(lease.min(part * u32::try_from(parts).unwrap_or(u32::MAX).min(1 << 16)))
+    }
+}
+
+/// Draws the time of the first renewal, so that holds that began together are not all renewed at the same moment.
+fn first_renewal(now: Moment, period: Duration, rules: &Rules) -> Moment {
+    let least = FIRST.min(period * 2 / 3);
+    now.plus(least).plus((rules.within)(least / 2))
+}
+
+fn period(lease: Duration, rules: &Rules) -> Duration {
+    rules.periods.renewal(lease, rules.is_shared)
+}
+
+impl Lease {
+    /// Records a hold until `until`, whose lease is renewed or not.
+    pub(super) fn is_held(
+        &mut self,
+        renewed: Option<Duration>,
+        until: Moment,
+        now: Moment,
+        is_gone: bool,
+        rules: &Rules,
+    ) {
+        let had_one = self.was_granted();
+        // If the lock was held before, another hold perhaps made the server's lease longer than this hold lasts. Then
+        // the watchdog has to act when this hold ends.
+        self.outlasts |= had_one;
+        self.granted_at.get_or_insert(now);
+        self.until = self.until.max(until);
+        if let Some(lease) = renewed {
+            // The next renewal comes at the latest one period after the command for this lease was sent: the reply
+            // perhaps took long, or the renewal that is due next belongs to a longer lease.
+            let period = period(lease, rules);
+            let next = self.renew_at.unwrap_or_else(|| first_renewal(now, period, rules));
+            self.renew_at = Some(next.min(until.minus(lease).plus(period)));
+            if is_gone {
+                // An answer said that the server has nothing, perhaps to a command that ran after this acquire. A
+                // renewal asks at once, so that a loss is found.
+                self.renew_at = Some(now);
+            }
+        } else if !had_one {
+            // Nothing renews it. So a look lets the server tell of its changes.
+            self.look.due = Some(first_renewal(now, period(Duration::ZERO, rules), rules));
         }
     }
 
-    /// The script that renews this type of lock.
-    pub(crate) fn script(&self) -> &'static Batch {
-        self.lock.protocol.renewal()
+    pub(super) const fn was_granted(&self) -> bool {
+        self.granted_at.is_some()
     }
 
-    /// Returns the row of this grant in a batch of renewals.
-    pub(crate) fn row(&self, now: Moment) -> Row {
-        let left = self.ask(|machine| if machine.looks() { Duration::ZERO } else { machine.left(now) });
-        self.lock.protocol.renewal_row(self.holder(), left)
+    pub(super) fn was_granted_since(&self, earliest: Moment) -> bool {
+        self.granted_at.is_some_and(|at| at >= earliest)
     }
 
-    /// Ends a renewal, and tells the machine how.
-    fn renewal_ends(self: &Arc<Self>, now: Moment, event: impl FnOnce(&mut Machine, &mut Effects)) {
-        self.change(now, |state, effects| {
-            state.renewal.end();
-            event(&mut state.machine, effects);
-        });
+    pub(super) fn is_younger_than(&self, time: Duration, now: Moment) -> bool {
+        self.granted_at.is_some_and(|at| now.since(at) < time)
     }
 
-    /// The key of which the server tells changes, once a renewal has read it.
-    pub(super) fn tracked_key(&self) -> Arc<str> {
-        self.lock.protocol.tracked_key(self.holder())
+    /// Records that a command that was sent at `sent` set this lease on the server. Returns the deadline.
+    pub(super) fn is_kept_for(&mut self, lease: Duration, sent: Moment) -> Moment {
+        let deadline = lease::deadline(sent, lease);
+        self.until = self.until.max(deadline);
+        deadline
     }
 
-    /// Records that the server told of a change of the key.
-    pub(crate) fn key_changed(self: &Arc<Self>, now: Moment) {
-        let (rules, is_common) = (self.rules(), self.permits().is_some());
-        self.event(now, |machine, _| machine.key_changed(now, is_common, rules));
+    /// Records that a confirmation set the usual lease.
+    pub(super) fn is_confirmed(&mut self, sent: Moment, rules: &Rules) {
+        let next = sent.plus(period(rules.lease, rules));
+        self.renew_at = self.renew_at.map(|at| at.max(next));
     }
 
-    /// Records that perhaps somebody changed the key. The look at the hold is due at `at`.
-    pub(crate) fn is_unsure_of_key(self: &Arc<Self>, at: Moment, now: Moment) {
-        self.event(now, |machine, _| machine.is_unsure_of_key(at));
+    /// Returns when the watchdog has to act next: for a renewal, or at the end of a hold that the server can keep for
+    /// longer.
+    pub(super) fn due(&mut self, wanted: &Wanted, now: Moment, rules: &Rules) -> Option<Moment> {
+        if wanted.is_nothing() {
+            self.renew_at = None;
+            return None; // the usual case: no hold, and nothing is kept
+        }
+        if !wanted.is_renewed(rules) {
+            self.renew_at = None;
+        } else if self.renew_at.is_none() {
+            self.renew_at = Some(first_renewal(now, period(wanted.renewed.unwrap_or_default(), rules), rules));
+        }
+        let fixed = wanted.fixed.filter(|_| self.outlasts);
+        fixed.into_iter().chain(wanted.acts_at).chain(self.renew_at).chain(self.look.due).min()
     }
 
-    /// Records that the renewal sent at `sent` succeeded. The next one is due at `next`.
-    pub(crate) fn renewed(self: &Arc<Self>, sent: Moment, next: Moment, now: Moment) {
-        let rules = self.rules();
-        let engine = &self.lock.engine;
-        self.change(now, |state, effects| {
-            state.renewal.end();
-            state.machine.renewed(sent, next, now, rules, effects);
-            if state.tracked.is_none() && engine.store.tells_changes() {
-                let key = self.tracked_key();
-                engine.tracked.add(Arc::clone(&key), self);
-                state.tracked = Some(key);
-            }
-        });
-    }
-
-    /// Begins to confirm a hold that lingers. `None`: the confirmation is not due, or the lingering ends instead.
-    pub(crate) fn begin_confirmation(self: &Arc<Self>, key: Key, now: Moment) -> Option<Confirmation> {
-        let (epoch, is_closing) = (self.epoch(), self.lock.engine.is_closing());
-        self.change(now, |state, _| {
-            if !state.confirmation.begin(key) {
-                return None;
-            }
-            let asks = state.machine.begins_confirmation(epoch, is_closing, now);
-            if asks.is_none() {
-                state.confirmation.end();
-            }
-            asks
-        })
-    }
-
-    /// Confirms a hold that lingers.
-    pub(crate) async fn confirm(self: &Arc<Self>, asked: Confirmation) {
-        let call = Read::confirm(self.holder(), asked.linger, asked.makes_gap);
-        let ask = async {
-            let connection = self.lock.connection().await?;
-            let sent = clock::now();
-            let reply = self.lock.run(&connection, &call).await?;
-            Ok::<_, Fault>((sent, ConfirmReply::parse(&reply)?))
+    /// Begins what was due at `due`, or is done now because everything is. Returns the lease to ask for. Zero: the server changes the
+    /// lease only if another client shortened it. `None`: there is nothing to do.
+    pub(super) fn begins(
+        &mut self,
+        wanted: &Wanted,
+        due: Moment,
+        now: Moment,
+        rules: &Rules,
+    ) -> Option<Duration> {
+        // A hold that comes before it is due is renewed: the scheduler fills a batch, or renews everything. A hold
+        // that is due is renewed only if `renew_at` has come: perhaps it is here only because another hold has ended. Nor is one that
+        // is here because of a look.
+        let look = self.look.due.take_if(|at| *at <= now.max(due)).filter(|_| wanted.has_guards);
+        let is_due = match self.renew_at {
+            Some(at) if at > now => now < due && (look.is_none() || at <= due),
+            _ => true,
         };
-        let answer = ask.await;
-        let (epoch, rules, now) = (self.epoch(), self.rules(), clock::now());
-        self.change(now, |State { confirmation, machine, .. }, effects| {
-            confirmation.end();
-            match answer {
-                Ok((_, ConfirmReply::Lost)) => machine.confirmed_nothing(effects),
-                Ok((sent, reply)) => {
-                    machine.confirmed(asked, sent, reply == ConfirmReply::Wanted, (epoch, now), rules)
-                }
-                Err(_) => machine.closes_to_readers(),
-            }
-        });
+        let lease = wanted.lease_to_ask(now);
+        if is_due && wanted.is_renewed(rules) {
+            self.look.due = None; // the renewal shows the same
+            self.asked = lease;
+            return Some(lease.unwrap_or_default());
+        }
+        self.look.is_running = look.is_some();
+        self.asked = None;
+        self.look.is_running.then_some(Duration::ZERO)
     }
 
-    /// Ends a confirmation that was not answered: the hold ends with its readers.
-    pub(crate) fn is_not_confirmed(self: &Arc<Self>, now: Moment) {
-        self.change(now, |State { confirmation, machine, .. }, _| {
-            confirmation.end();
-            machine.closes_to_readers();
-        });
+    /// Records that the command sent at `sent` found the hold. The next renewal is due at `next`. Returns whether it was a renewal, and
+    /// the lease that it set.
+    pub(super) fn found(
+        &mut self,
+        wanted: &Wanted,
+        (sent, next, now): (Moment, Moment, Moment),
+        has_ended: bool,
+        rules: &Rules,
+    ) -> (bool, Option<Duration>) {
+        // Holds that began together were renewed together for the first time. From then on they are spread over the period.
+        let is_first = self.look.found_at == Moment::PAST;
+        let third = next.since(sent) / 3;
+        let next = if is_first { sent.plus(third).plus((rules.within)(2 * third)) } else { next };
+        if self.look.found(now, period(Duration::ZERO, rules)) {
+            return (false, None);
+        }
+        // If the lease lasts until all holds have ended, nothing is left to renew. Perhaps one came meanwhile that ends later.
+        let until = self.asked.filter(|_| !rules.is_shared).map(|lease| lease::deadline(sent, lease));
+        let last = wanted.last_end().filter(|end| until.is_some_and(|until| *end <= until));
+        let next = last.map_or(next, |end| end.max(next));
+        // If a hold ended while the renewal was under way, the renewal made the server's lease longer all the same. So
+        // the watchdog comes back at once to release that hold.
+        self.renew_at = Some(if has_ended { now } else { next });
+        (true, self.asked)
     }
 
-    /// Records that the renewal found no hold on the server.
-    pub(crate) fn renewal_found_nothing(self: &Arc<Self>, now: Moment) {
-        self.renewal_ends(now, |machine, effects| machine.renewed_nothing(effects));
+    /// Records that the command failed. The next try is due at `next`. Returns whether it was a renewal.
+    pub(super) fn failed(&mut self, next: Moment) -> bool {
+        if std::mem::take(&mut self.look.is_running) {
+            self.look.due = Some(next);
+            return false;
+        }
+        self.renew_at = Some(next);
+        true
+    }
+}
+
+/// Looks at a hold because the server said that somebody changed its key. A look is a renewal that writes nothing: whatever a renewal
+/// writes would be told to other clients, and those would renew.
+#[derive(Default)]
+pub(super) struct Look {
+    /// When the next look is due.
+    pub(super) due: Option<Moment>,
+    /// The command under way is a look.
+    pub(super) is_running: bool,
+    /// When a look or a renewal found the hold last, and until when no look follows. The pause doubles while looks find nothing wrong.
+    found_at: Moment,
+    pause: Duration,
+    /// When the server told of the last change.
+    told_at: Moment,
+}
+
+impl Look {
+    /// The first pause after a look that found the hold.
+    const PAUSE: Duration = Duration::from_millis(250);
+
+    /// Records that somebody changed the key. `is_common`: the renewals of others change it, too, so only the first change is followed.
+    pub(super) fn is_told(&mut self, now: Moment, is_common: bool, rules: &Rules) {
+        let period = period(Duration::ZERO, rules);
+        if now.since(self.told_at) > 2 * period {
+            self.pause = Duration::ZERO;
+        } else if is_common && !self.pause.is_zero() {
+            self.pause = period;
+        }
+        self.told_at = now;
+        self.is_due(now.max(self.found_at.plus(self.pause)));
     }
 
-    /// Records that the renewal failed. The next try is due at `next`.
-    pub(crate) fn renewal_failed(self: &Arc<Self>, next: Moment, now: Moment) {
-        self.renewal_ends(now, |machine, effects| machine.not_renewed(next, effects));
+    /// Makes a look due at this time, or before.
+    pub(super) fn is_due(&mut self, at: Moment) {
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+    }
+
+    /// Records that a command found the hold. Returns whether it was a look.
+    fn found(&mut self, now: Moment, period: Duration) -> bool {
+        self.found_at = now;
+        let is_look = std::mem::take(&mut self.is_running);
+        if is_look {
+            self.pause = (2 * self.pause).max(Self::PAUSE).min(period);
+        }
+        is_look
     }
 }

@@ -7,10 +7,8 @@
 
 use std::time::Duration;
 
-use super::machine::{Epoch, Joining, Machine, Stay};
+use super::state::{Epoch, State};
 use crate::base::clock::Moment;
-use crate::engine::hold::deadline::Deadline;
-use crate::engine::hold::effects::Effects;
 use crate::engine::hold::lease::Rules;
 
 /// A waiter that the server does not know of waits about this long: the first confirmation after this time makes the
@@ -18,8 +16,8 @@ use crate::engine::hold::lease::Rules;
 const GAP: Duration = Duration::from_secs(1);
 
 /// A hold that lingers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Lingering {
+#[derive(Clone, Copy)]
+pub(super) struct Lingering {
     /// How long after the grant, or after a confirmation, the next confirmation is due.
     time: Duration,
     /// When the hold began to linger.
@@ -31,20 +29,8 @@ pub(crate) struct Lingering {
     pub(super) was_joined: bool,
 }
 
-impl Lingering {
-    fn new(time: Duration, now: Moment) -> Self {
-        Self { time, began: now, until: now.plus(time * 5 / 4), was_joined: false }
-    }
-
-    #[cfg(test)]
-    pub(super) fn each_time(&mut self, change: &mut dyn FnMut(&mut Moment)) {
-        change(&mut self.until);
-        change(&mut self.began);
-    }
-}
-
 /// What a confirmation asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Confirmation {
     pub(crate) linger: Duration,
     /// The lock becomes free for a moment, whatever the server sees.
@@ -53,95 +39,43 @@ pub(crate) struct Confirmation {
     epoch: Epoch,
 }
 
-impl<H: Deadline> Machine<H> {
-    /// Lets the hold linger that the server granted just now.
-    pub(super) fn begins_to_linger(&mut self, time: Duration, now: Moment) {
-        if self.stay == Stay::None {
-            self.stay = Stay::Lingers(Lingering::new(time, now));
-        }
+impl Lingering {
+    pub(super) fn new(time: Duration, now: Moment) -> Self {
+        Self { time, began: now, until: now.plus(time * 5 / 4), was_joined: false }
     }
 
-    /// Lets no more readers join the hold. A lingering hold now ends with the readers that have it.
-    pub(crate) fn closes_to_readers(&mut self) {
-        self.joining = Joining::Closed;
-        if self.lingers() {
-            self.stay = Stay::None;
-        }
+    /// When the next confirmation is due.
+    pub(super) fn confirms_at(&self) -> Moment {
+        self.until.minus(self.time / 4)
     }
+}
 
-    /// Ends a lingering hold if no reader has it. True: from here on, the caller attends to the grant, and releases the
-    /// hold.
-    pub(crate) fn ends_idle(&mut self) -> bool {
-        let is_idle = self.lingers() && self.parts.is_empty();
-        if is_idle {
-            self.closes_to_readers();
-            self.attended();
-        }
-        is_idle
+/// Begins a confirmation that is due. `None`: the lingering ends instead.
+pub(super) fn begins(state: &mut State, epoch: Epoch, now: Moment) -> Option<Confirmation> {
+    let lingering = state.lingers.as_mut()?;
+    if now >= lingering.until || !lingering.was_joined || state.epoch != epoch {
+        state.closes();
+        return None;
     }
+    lingering.was_joined = false;
+    Some(Confirmation { linger: lingering.time, makes_gap: now.since(lingering.began) >= GAP, epoch })
+}
 
-    pub(crate) const fn lingers(&self) -> bool {
-        matches!(self.stay, Stay::Lingers(_))
-    }
-
-    /// Removes a hold that was given back, if the grant lingers, so that the server keeps the hold for later readers.
-    /// Otherwise changes nothing.
-    pub(crate) fn leaves_to_linger(&mut self, hold: &H, now: Moment) -> bool {
-        let is_kept = self.lingers() && self.stays(now) && self.copies.may_exist() && !self.was_lost();
-        if is_kept {
-            self.gives_back(hold, false, now);
-        }
-        is_kept
-    }
-
-    /// Returns when the next confirmation of the lingering hold is due.
-    pub(super) fn confirms_at(&self) -> Option<Moment> {
-        match self.stay {
-            Stay::Lingers(Lingering { until, time, .. }) => Some(until.minus(time / 4)),
-            _ => None,
-        }
-    }
-
-    /// Begins a confirmation that is due. `None`: the lingering ends instead.
-    pub(crate) fn begins_confirmation(
-        &mut self,
-        epoch: Epoch,
-        is_closing: bool,
-        now: Moment,
-    ) -> Option<Confirmation> {
-        let Stay::Lingers(lingering) = &mut self.stay else { return None };
-        let is_over = now >= lingering.until || self.joining != Joining::Open || is_closing;
-        if is_over || !lingering.was_joined || self.epoch != epoch {
-            self.closes_to_readers();
-            return None;
-        }
-        lingering.was_joined = false;
-        let makes_gap = now.since(lingering.began) >= GAP;
-        Some(Confirmation { linger: lingering.time, makes_gap, epoch })
-    }
-
-    /// Records that the confirmation sent at `sent` found the hold. `is_wanted`: somebody perhaps waits.
-    pub(crate) fn confirmed(
-        &mut self,
-        Confirmation { epoch, .. }: Confirmation,
-        sent: Moment,
-        is_wanted: bool,
-        (now_in, now): (Epoch, Moment),
-        rules: &Rules,
-    ) {
-        self.keeps_lease(rules.lease, sent, now);
-        let next = sent.plus(rules.periods.renewal(rules.lease, rules.is_shared));
-        self.lease.renew_at = self.lease.renew_at.map(|at| at.max(next));
-        let Stay::Lingers(lingering) = &mut self.stay else { return };
-        lingering.until = sent.plus(lingering.time * 5 / 4);
-        if is_wanted || epoch != now_in || now >= lingering.until {
-            self.closes_to_readers();
-        }
-    }
-
-    /// Records that the confirmation found no hold.
-    pub(crate) fn confirmed_nothing(&mut self, effects: &mut Effects<H>) {
-        self.found_nothing(effects);
-        self.closes_to_readers();
+/// Records that the confirmation sent at `sent` found the hold. `is_wanted`: somebody perhaps waits.
+pub(super) fn confirmed(
+    state: &mut State,
+    asked: Confirmation,
+    sent: Moment,
+    is_wanted: bool,
+    (epoch, now): (Epoch, Moment),
+    rules: &Rules,
+) {
+    state.keeps_lease(rules.lease, sent, now);
+    state.lease.is_confirmed(sent, rules);
+    state.is_moved = true;
+    let Some(lingering) = &mut state.lingers else { return };
+    lingering.until = sent.plus(lingering.time * 5 / 4);
+    if is_wanted || asked.epoch != epoch || now >= lingering.until {
+        state.closes();
     }
 }

@@ -1,195 +1,118 @@
-//! A grant: what one owner id holds, or possibly holds, on one lock of one server.
+//! A grant: one owner id on one lock of one server, and who has it.
 //!
 //! An owner that holds nothing on a name gets a new grant with a new id when it begins to acquire. Its re-entries use the
-//! same grant. When nobody needs the hold any more, the grant is over, and its id is never used again. So it does no
-//! harm if a command is sent twice, or if an old copy of it runs late. A copy names an id, and finds either nothing or
-//! the hold that it was meant for. There is one exception: a late copy of a first acquire creates a
-//! hold. The background repeats the release until no such copy can arrive.
+//! same grant. When nobody needs the hold any more, the grant is over, and its id is never used again.
 //!
-//! [`machine`] decides, and is pure. Its parts are in files of their own: what this client wants is [`part`], what the
-//! server can have is [`copies`], what the owners of the client give each other is [`passing`], and what readers leave
-//! for those that come is [`lingering`]. [`attempt`], [`release`] and [`undo`] send commands, and tell the machine how
-//! they ended. After each event, [`Grant::change`] schedules what is due, hands what is owed to the background, and
-//! then reports what happened, with no mutex locked.
+//! **What the server can have of an id is in exactly one place.** A [`PendingHold`](pending::PendingHold) acquires it, guards and an
+//! [`Offer`](sharing::Offer) have it, and an [`Owed`](owed::Owed) releases it. Dropping the last of those that need it makes an
+//! `Owed`, and dropping an `Owed` hands it to the background. So a future can be dropped anywhere, and nothing else looks after its
+//! commands.
 //!
-//! Time is an argument. Only what awaits reads the clock: before it sends, and after the answer. A `drop` reads the
-//! clock, too.
+//! **An id has at most one acquire without an answer, and none after a grant.** A refused one can be repeated. After an unknown outcome,
+//! the id is released, and the next attempt has a new one. Only a waiter that has a place in a queue, or a writer that stops readers,
+//! attempts again with the same id, because it would lose its place. An acquire says until when it may run. So an `Owed` is released once,
+//! or if an acquire was not answered, once at once and once after that time.
 //!
-//! # The explorer
-//!
-//! `explorer.rs` runs the machine against a model of the server, of two connections, and of the futures, the background
-//! and the watchdog. One owner acquires, re-enters and gives back, a second one takes its hold over or joins it, and
-//! another client takes the lock whenever it is free. In each run one or two things go wrong: a future is dropped at an
-//! await, a connection breaks and leaves copies, a command is refused, the hold is removed, a shutdown gives up, a
-//! guard is leaked, or a step is late. It visits sixteen configurations as a whole, and `scripts/nightly` twenty larger
-//! ones. It checks:
-//!
-//! - Until somebody removes the hold, a guard that can be relied on has it on the server, and no other client has the lock.
-//! - The server has nothing that the copies do not count. Whatever is owed is attended, asked of the background, or due.
-//! - A loss is told only of a hold that was lost, and a hold that was removed under a guard is told.
-//! - A lock stays held for its minimum hold time.
-//! - An end can be reached from every state.
-//!
-//! It does not cover places in a fair queue, several permits, leases of their own, switches to another master,
-//! and threads that swap commands between the machine and the connection. The simulated worlds and the
-//! tests with shuttle do.
+//! The rules are pure: [`on_server`] says what the server can have, [`state`] who needs it, [`lease`] when the watchdog acts, and
+//! [`lingering`] how long readers find a hold that nobody reads under. [`attempt`], [`owed`] and [`upkeep`] send commands. After
+//! each event, [`Grant::change`] schedules what is due, and then reports what happened, with no mutex locked. Time is an argument.
 
 mod attempt;
-mod copies;
-mod kept;
 mod lease;
-pub(crate) mod lingering;
-mod machine;
+mod lingering;
+mod on_server;
+pub(crate) mod owed;
 pub(crate) mod owner_grants;
-pub(crate) mod part;
-mod passing;
 pub(crate) mod pending;
-pub(crate) mod place;
-pub(crate) mod release;
 pub(crate) mod sharing;
-pub(crate) mod undo;
+mod state;
+mod upkeep;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use futures_util::FutureExt;
+pub(crate) use lingering::Confirmation;
+use owed::Owed;
+pub(crate) use state::{OwnerKey, PartKey};
+use state::{Began, Epoch, Owing, State};
 use tokio::task;
 
-use machine::{Epoch, Joining};
-use part::{Began, OwnerKey};
-
 use super::hold::Hold;
-use super::hold::deadline::Deadline;
+use super::hold::effects::Effects;
 use super::hold::lease::{Rules, due_after};
 use super::lock_ref::LockRef;
 use super::scheduler::Slot;
 use crate::base::Caller;
-use crate::base::clock::Moment;
+use crate::base::clock::{self, Moment};
 use crate::base::sync::{lock, nothing_is_locked};
-use crate::protocol::{Arg, HolderRef, PermitIds};
+use crate::base::timer::sleep;
+use crate::protocol::{Arg, Call, HolderRef, PermitIds};
 use crate::telemetry::Renewing;
 
-type Machine = machine::Machine<Arc<Hold>>;
-type Effects = super::hold::effects::Effects<Arc<Hold>>;
-
-/// What one owner id holds, or possibly holds, on one lock of one server.
+/// One owner id on one lock of one server.
 pub(crate) struct Grant {
     pub(crate) lock: Arc<LockRef>,
     /// The owner, in the form of Redisson's `UUID:threadId`.
     id: Arg,
     pub(crate) number: u64,
-    state: Mutex<State>,
+    shell: Mutex<Shell>,
 }
 
-struct State {
-    machine: Machine,
+/// What is decided, and what is scheduled because of that.
+#[derive(Default)]
+struct Shell {
+    state: State,
     renewal: Slot,
     renewing: Renewing,
     heartbeat: Slot,
     confirmation: Slot,
     /// The key of which the server tells changes.
     tracked: Option<Arc<str>>,
-    /// Set while the background works on this grant. Wakes the job.
-    undoing: Option<Arc<Notify>>,
-    /// The background keeps the lock for its minimum hold time.
-    is_kept: bool,
 }
+
+/// How often the job that keeps a lock reads the clock: timers stop while the host is suspended.
+const LOOK: Duration = Duration::from_secs(1);
 
 impl Grant {
     /// Makes a grant. `same`: an existing grant whose owner id the new one shares.
-    fn new(lock: Arc<LockRef>, same: Option<&Self>, owner: OwnerKey, caller: Caller) -> Self {
+    fn new(lock: Arc<LockRef>, same: Option<&Self>) -> Self {
         let count = lock.permits.count();
         let number = lock.engine.next_number(count);
         let id = same.map_or_else(|| lock.protocol.id(lock.engine.id, number, count), |same| same.id.clone());
-        let state = State {
-            machine: Machine::new(owner, began(caller)),
-            renewal: Slot::default(),
-            renewing: Renewing::default(),
-            heartbeat: Slot::default(),
-            confirmation: Slot::default(),
-            tracked: None,
-            undoing: None,
-            is_kept: false,
-        };
-        Self { lock, id, number, state: Mutex::new(state) }
+        Self { lock, id, number, shell: Mutex::default() }
     }
 
-    /// Asks the machine, or tells it of an event from which nothing follows.
-    fn ask<T>(&self, question: impl FnOnce(&mut Machine) -> T) -> T {
-        question(&mut lock(&self.state).machine)
+    /// Asks about the state, or changes it in a way from which nothing follows.
+    fn ask<T>(&self, question: impl FnOnce(&mut State) -> T) -> T {
+        question(&mut lock(&self.shell).state)
     }
 
-    /// Tells the machine of an event, and does what follows from it.
-    fn event<T>(self: &Arc<Self>, now: Moment, event: impl FnOnce(&mut Machine, &mut Effects) -> T) -> T {
-        self.change(now, |state, effects| event(&mut state.machine, effects))
+    /// Changes the state, and does what follows. What is owed goes to the background.
+    fn event<T>(self: &Arc<Self>, now: Moment, event: impl FnOnce(&mut State, &mut Effects) -> T) -> T {
+        self.change(now, |shell, effects| event(&mut shell.state, effects)).0
     }
 
-    /// Changes the state, and does what follows from that.
-    fn change<T>(self: &Arc<Self>, now: Moment, change: impl FnOnce(&mut State, &mut Effects) -> T) -> T {
+    /// Changes the state, and does what follows. If nobody needs the hold from here on, the caller has to release it.
+    fn change<T>(
+        self: &Arc<Self>,
+        now: Moment,
+        change: impl FnOnce(&mut Shell, &mut Effects) -> T,
+    ) -> (T, Option<Owed>) {
         let mut effects = Effects::default();
-        let mut state = lock(&self.state);
-        let result = change(&mut state, &mut effects);
-        let after = self.settle(&mut state, &mut effects, now);
-        drop(state);
-        if let Some(after) = after {
-            self.perform(effects, after);
-        }
-        result
-    }
-
-    /// Schedules the next renewal, confirmation and heartbeat. Returns what has to be done after unlocking, if
-    /// anything.
-    fn settle(self: &Arc<Self>, state: &mut State, effects: &mut Effects, now: Moment) -> Option<After> {
-        let LockRef { engine, keys, .. } = &*self.lock;
-        let due = state.machine.due(now, self.rules());
-        if state.renewal.is_to_be_set(due) {
-            engine.renewals.set(&mut state.renewal, due, || Arc::clone(self));
-        }
-        if !state.machine.has_holds()
-            && let Some(key) = state.tracked.take_if(|_| !state.renewal.is_set())
-        {
-            engine.tracked.remove(&key, self);
-        }
-        let due = state.machine.confirms_at();
-        if state.confirmation.is_to_be_set(due) {
-            engine.confirmations.set(&mut state.confirmation, due, || Arc::clone(self));
-        }
-        match (state.machine.has_place, state.heartbeat.is_set()) {
-            (true, false) => {
-                let due = due_after(engine.periods.heartbeat(), &keys.lock, now);
-                engine.heartbeats.set(&mut state.heartbeat, Some(due), || Arc::clone(self));
-            }
-            (false, true) => engine.heartbeats.set(&mut state.heartbeat, None, || Arc::clone(self)),
-            _ => {}
-        }
-        let is_asked = state.machine.asks_background(now, effects);
-        let keeps = state.machine.kept_until().filter(|_| !state.is_kept);
-        if !is_asked && keeps.is_none() && effects.is_empty() {
-            return None; // the usual case: nothing follows
-        }
-        state.is_kept |= keeps.is_some();
-        Some(After {
-            renewing: effects.renewed.map(|outcome| state.renewing.ends(outcome)),
-            starts: is_asked && state.undoing.is_none(),
-            job: is_asked.then(|| Arc::clone(state.undoing.get_or_insert_default())),
-            keeps,
-        })
-    }
-
-    /// Starts jobs and reports what happened, with nothing locked.
-    fn perform(self: &Arc<Self>, effects: Effects, After { renewing, starts, job, keeps }: After) {
-        // Start the background job first: the code of the user that runs below can panic, and the job must not be lost.
-        match job {
-            Some(job) if starts => self.undo(job),
-            Some(job) => job.notify_one(),
-            None => {}
-        }
-        if let Some(until) = keeps {
+        let mut shell = lock(&self.shell);
+        let result = change(&mut shell, &mut effects);
+        let owed = shell.state.is_owed(now).then(|| Owed::new(self));
+        let kept = shell.state.begins_to_keep(now);
+        self.schedule(&mut shell, now);
+        let renewed = effects.renewed.map(|outcome| (shell.renewing.ends(outcome), outcome));
+        drop(shell);
+        if let Some(until) = kept {
             self.keep(until);
         }
-        let (renewed, is_free) = (effects.renewed, effects.is_free);
+        let is_free = effects.is_free;
         effects.perform();
-        if let (Some(renewing), Some(outcome)) = (renewing, renewed) {
+        if let Some((renewing, outcome)) = renewed {
             nothing_is_locked();
             renewing.tell(outcome);
         }
@@ -202,6 +125,39 @@ impl Grant {
                 engine.wait_queues.wake(&keys.channel);
             }
         }
+        (result, owed)
+    }
+
+    /// Schedules the next renewal, confirmation and heartbeat.
+    fn schedule(self: &Arc<Self>, shell: &mut Shell, now: Moment) {
+        let LockRef { engine, keys, .. } = &*self.lock;
+        let Shell { state, renewal, heartbeat, confirmation, tracked, .. } = shell;
+        if std::mem::take(&mut state.is_moved) {
+            let wanted = state.wanted(now, self.rules());
+            let due = state.lease.due(&wanted, now, self.rules());
+            engine.renewals.set(renewal, due, || Arc::clone(self));
+            if !wanted.has_guards
+                && let Some(key) = tracked.take_if(|_| !renewal.is_set())
+            {
+                engine.tracked.remove(&key, self);
+            }
+            let due = state.lingers.map(|lingering| lingering.confirms_at());
+            engine.confirmations.set(confirmation, due, || Arc::clone(self));
+        }
+        match (state.has_place, heartbeat.is_set()) {
+            (true, false) => {
+                let due = due_after(engine.periods.heartbeat(), &keys.lock, now);
+                engine.heartbeats.set(heartbeat, Some(due), || Arc::clone(self));
+            }
+            (false, true) => engine.heartbeats.set(heartbeat, None, || Arc::clone(self)),
+            _ => {}
+        }
+    }
+
+    /// Until when an acquire can run for whose answer nobody waits from now on. It carries its end in whole seconds of the server's
+    /// clock. A tenth of a second is for clocks that drift.
+    fn late_until(&self, now: Moment) -> Moment {
+        now.plus(self.lock.engine.config.command_timeout() + Duration::from_millis(1_100))
     }
 
     fn rules(&self) -> &Rules {
@@ -215,10 +171,10 @@ impl Grant {
 
     /// Adds a hold that the server granted until `until`, for an acquire under way. From here on, the watchdog renews
     /// it. False: a shutdown gave the acquire up meanwhile.
-    fn add_hold(self: &Arc<Self>, owner: OwnerKey, hold: &Arc<Hold>, until: Moment, now: Moment) -> bool {
+    fn add_hold(self: &Arc<Self>, part: PartKey, hold: &Arc<Hold>, until: Moment, now: Moment) -> bool {
         let (hold, rules) = (Arc::clone(hold), self.rules());
         let (is_added, epoch) =
-            self.event(now, |machine, _| (machine.holds(owner, hold, (until, now), rules), machine.epoch));
+            self.event(now, |state, _| (state.holds(part, hold, (until, now), rules), state.epoch));
         if is_added && epoch.switches != self.lock.engine.store.switch_count() {
             // Another server became the master during the attempt. Its rush of renewals perhaps ran before this hold
             // was scheduled, so everything is renewed once more.
@@ -227,75 +183,64 @@ impl Grant {
         is_added
     }
 
-    /// Records the fencing token that the server granted.
-    fn sets_token(&self, token: u64) {
-        self.ask(|machine| machine.token = token);
-    }
-
-    /// Records that the granted hold is perhaps gone already, so it must not be handed over.
-    pub(crate) fn forbids_hand_over(&self) {
-        self.ask(|machine| machine.lease.is_unsure = true);
-    }
-
-    /// Removes a hold that was given back: from here on, the lease is not renewed for it. The caller sends the release,
-    /// and calls [`no_longer_attended`](Self::no_longer_attended) when it stops.
-    pub(crate) fn give_back(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) {
-        self.event(now, |machine, _| machine.gives_back(hold, true, now));
-    }
-
-    /// Records that a future attends to this grant, and so sends what is owed.
-    pub(crate) fn attended(&self) {
-        self.ask(|machine| machine.attended());
-    }
-
-    /// Records that a future no longer attends to this grant. False: something is left, and [`look`](Self::look) has to
-    /// hand it to the background.
-    pub(crate) fn no_longer_attended(&self) -> bool {
-        let mut state = lock(&self.state);
-        state.machine.no_longer_attended();
-        let (is_over, job) = (!state.machine.copies.may_exist(), state.undoing.clone());
-        drop(state);
-        if let Some(job) = job {
-            job.notify_one(); // the job rests while a future attends to the release
-        }
-        is_over
+    /// Lets no other owner of this client get the hold.
+    pub(crate) fn close(self: &Arc<Self>, now: Moment) {
+        self.event(now, |state, _| state.closes());
     }
 
     /// Keeps the lock held until then, even if `hold` is given back before.
-    pub(crate) fn stays_until(self: &Arc<Self>, until: Moment, hold: &Arc<Hold>, now: Moment) {
+    pub(crate) fn lasts_until(self: &Arc<Self>, until: Moment, hold: &Hold, now: Moment) {
         let lease = hold.renewed_lease(self.lock.engine.config.watchdog_lease());
-        self.event(now, |machine, _| machine.stays_until(until, lease));
+        self.event(now, |state, _| state.lasts_until(until, lease));
+    }
+
+    /// Starts a job that keeps the lock until then. Never waits. A shutdown waits for the job.
+    ///
+    /// Without a runtime there is no job, and the lease ends the hold: the lease lasts for the minimum hold time.
+    fn keep(self: &Arc<Self>, until: Moment) {
+        let job = Arc::clone(self).kept(until).map(Ok);
+        self.lock.engine.background.run(job.boxed());
+    }
+
+    async fn kept(self: Arc<Self>, until: Moment) {
+        let engine = &self.lock.engine;
+        loop {
+            let now = clock::now();
+            let left = until.since(now);
+            if left.is_zero() {
+                return self.event(now, |state, _| state.ends_keeping());
+            }
+            if engine.is_closing() {
+                // A shutdown does not wait long for a minimum hold time. If more than this is left, the job ends, and
+                // the lease ends the hold.
+                if left > engine.config.retry_timeout() / 2 {
+                    return;
+                }
+                sleep(left.min(LOOK)).await;
+                continue;
+            }
+            tokio::select! {
+                biased;
+                () = engine.closing() => {}
+                () = sleep(left.min(LOOK)) => {}
+            }
+        }
     }
 
     /// Leaves a hold to end with its lease.
-    pub(crate) fn leak(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) {
-        self.event(now, |machine, _| machine.leaks(hold, now));
+    pub(crate) fn leak(self: &Arc<Self>, part: PartKey, hold: &Arc<Hold>, now: Moment) {
+        self.event(now, |state, _| state.leaks(part, hold));
     }
 
-    /// Lends the id of this grant to a read hold of the same owner. False: the owner has no hold here.
-    /// [`look`](Self::look) has to follow, with nothing locked.
-    fn lends(&self, owner: OwnerKey, now: Moment) -> bool {
-        self.ask(|machine| machine.lends(owner, now))
-    }
-
-    /// Records that an acquire of an owner ended without a hold.
-    fn ends_pending(self: &Arc<Self>, owner: OwnerKey, now: Moment) {
-        self.event(now, |machine, _| machine.ends_pending(owner));
-    }
-
-    /// Gives the acquires under way up at a shutdown, because nobody polls them. Whatever they acquired is undone.
+    /// Gives the acquires under way up at a shutdown, because nobody polls them. Whatever they acquired is released.
     pub(crate) fn give_up(self: &Arc<Self>, now: Moment) {
-        self.event(now, |machine, _| machine.gives_up());
-    }
-
-    /// Schedules and hands over what has become due since the last event.
-    pub(crate) fn look(self: &Arc<Self>, now: Moment) {
-        self.event(now, |_, _| {});
+        let late = self.late_until(now);
+        self.event(now, |state, _| state.gives_up(late));
     }
 
     /// The fencing token, if this type of lock has one.
     pub(crate) fn token(&self) -> Option<u64> {
-        Some(self.ask(|machine| machine.token)).filter(|&token| token > 0)
+        Some(self.ask(|state| state.token)).filter(|&token| token > 0)
     }
 
     /// The ids of the permits, if this is a grant of a semaphore.
@@ -304,50 +249,19 @@ impl Grant {
     }
 
     /// Counts the holds that an owner has, and that can be relied on now.
-    pub(crate) fn live(&self, owner: OwnerKey, now: Moment) -> u32 {
-        self.ask(|machine| machine.live(owner, now))
+    pub(crate) fn live(&self, part: PartKey, now: Moment) -> u32 {
+        self.ask(|state| state.live(part, now))
     }
 
     /// Whether another task than this one acquired the first hold of an owner.
-    pub(crate) fn is_foreign(&self, owner: OwnerKey) -> bool {
+    pub(crate) fn is_foreign(&self, part: PartKey) -> bool {
         let this = task::try_id();
-        self.ask(|machine| machine.part(owner).is_some_and(|part| part.is_foreign(this)))
+        self.ask(|state| state.is_foreign(part, this))
     }
 
-    /// Whether the server had no hold of this grant, although there should have been one.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.ask(|machine| machine.was_lost())
-    }
-
-    /// Whether the hold seems gone, and the answer to another release that is under way can still explain that.
-    pub(crate) fn is_perhaps_gone(&self) -> bool {
-        self.ask(|machine| machine.was_perhaps_lost())
-    }
-
-    /// Whether the server can have a hold that is not needed, or a late copy of an attempt can create one, or a count is
-    /// not shown.
-    pub(crate) fn is_owed(&self, now: Moment) -> bool {
-        self.ask(|machine| machine.is_owed(now))
-    }
-
-    /// Whether the server can have a hold that is not needed, and has not answered a release of it yet. False while an
-    /// undo is repeated only because a late copy of an attempt can arrive.
-    pub(crate) fn owes_release(&self, now: Moment) -> bool {
-        self.ask(|machine| machine.owes_release(now))
-    }
-
-    /// Whether a first acquire possibly ran without an answer, or a copy of it can still run.
-    pub(crate) fn may_run_late(&self) -> bool {
-        self.ask(|machine| machine.copies.may_run_late())
-    }
-
-    /// Forgets that a count is not shown. False: a release is owed.
-    fn shows_no_more(&self, now: Moment) -> bool {
-        lock(&self.state).machine.shows_no_more(now)
-    }
-
-    fn longest_lease(&self) -> Duration {
-        self.ask(|machine| machine.lease.longest)
+    /// Whether a release of the hold is under way, and no answer says yet that it has ended.
+    pub(crate) fn blocks(&self) -> bool {
+        self.ask(|state| state.owing == Owing::Once)
     }
 
     /// The channel that wakes the waiter of this grant.
@@ -376,15 +290,20 @@ impl Grant {
         field.split_once(':').map(|(_, owner)| owner.into())
     }
 
-    /// Reserves the grant for this owner, if no other owner of the process stands on it: from here on, none joins the
-    /// hold or takes it over. False: another one does.
-    pub(crate) fn reserve(&self, owner: OwnerKey, now: Moment) -> bool {
-        lock(&self.state).machine.reserves(owner, now)
+    /// Reserves the grant for this owner: from here on, no other owner of the process joins the hold or takes it over. False:
+    /// another one has it, too.
+    fn reserve(self: &Arc<Self>, part: PartKey, now: Moment) -> bool {
+        self.event(now, |state, _| state.reserves(part, now))
     }
 
     /// Where in the program the lock was acquired, and since when, if an owner of this client holds it.
     pub(crate) fn held_at(&self, now: Moment) -> Option<(Caller, Moment)> {
-        self.ask(|machine| machine.held_at(now).zip(machine.lease.granted_at))
+        self.ask(|state| state.held_at(now).zip(state.lease.granted_at))
+    }
+
+    /// Returns the command that asks for the place of this waiter, if the lock has a queue.
+    pub(crate) fn place(&self) -> Option<Call> {
+        self.lock.protocol.queue().map(|queue| queue.place(&self.lock.keys, &self.id))
     }
 }
 
@@ -393,22 +312,11 @@ fn began(at: Caller) -> Began {
     Began { task: task::try_id(), at }
 }
 
-/// What has to be done for an event after unlocking.
-struct After {
-    renewing: Option<Renewing>,
-    /// The background has no job for the grant yet, and starts one.
-    starts: bool,
-    /// Wakes the job, which has something to do.
-    job: Option<Arc<Notify>>,
-    /// Until when the background has to keep the lock.
-    keeps: Option<Moment>,
-}
-
 impl Drop for Grant {
     fn drop(&mut self) {
-        let joining = self.state.get_mut().unwrap_or_else(PoisonError::into_inner).machine.joining;
+        let was_open = self.shell.get_mut().unwrap_or_else(PoisonError::into_inner).state.was_open();
         let LockRef { engine, protocol, keys, .. } = &*self.lock;
-        if protocol.is_shared() && joining != Joining::NotYet {
+        if protocol.is_shared() && was_open {
             engine.read_grants.forget(&keys.lock);
         }
     }

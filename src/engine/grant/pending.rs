@@ -2,25 +2,23 @@
 
 use std::sync::Arc;
 
-use super::Grant;
-use super::part::OwnerKey;
+use super::owed::Owed;
+use super::{Grant, OwnerKey, PartKey, began};
 use crate::base::Caller;
 use crate::base::clock::{self, Moment};
-use crate::base::sync::lock;
 use crate::engine::hold::Hold;
 use crate::engine::lock_ref::LockRef;
 
-/// An acquire under way on a grant. If this value is dropped before it became a hold, the background undoes the
-/// acquire.
+/// An acquire under way on a grant. If this value is dropped before it became a hold, what the server can have of it is released.
 pub(crate) struct PendingHold {
     pub(crate) grant: Arc<Grant>,
-    pub(crate) owner: OwnerKey,
+    pub(crate) part: PartKey,
     /// The hold count that the acquire makes: 1 for a first acquire, more for a re-entry.
     pub(crate) want: u32,
     /// It became a hold, or was given up.
-    pub(crate) is_over: bool,
-    /// The key of this value in the list of acquires under way.
-    key: usize,
+    is_over: bool,
+    /// The key of this value in the list of acquires under way. `None`: another owner of the client gave the hold.
+    listed: Option<usize>,
     /// The owner holds the write lock, so no other owner can block this read.
     pub(crate) nested_in_write: bool,
 }
@@ -33,60 +31,71 @@ impl PendingHold {
         owner: OwnerKey,
         caller: Caller,
     ) -> Self {
-        let nested_in_write = write.is_some();
-        let grant = Arc::new(Grant::new(target, write.map(|write| &**write), owner, caller));
-        Self::new(grant, owner, 1, nested_in_write)
+        let grant = Arc::new(Grant::new(target, write.map(|write| &**write)));
+        let part = grant.ask(|state| state.attaches(owner, began(caller)));
+        let mut pending = Self::listed(grant, part, 1);
+        pending.nested_in_write = write.is_some();
+        pending
     }
 
     /// Begins a grant for each of these locks, all with one new owner id.
     pub(crate) fn claim(locks: impl IntoIterator<Item = Arc<LockRef>>, caller: Caller) -> Vec<Self> {
         let owner = OwnerKey::default();
-        let mut first = None;
+        let mut first: Option<Arc<Grant>> = None;
         let begin = |lock| {
-            let grant = Arc::new(Grant::new(lock, first.as_deref(), owner, caller));
+            let grant = Arc::new(Grant::new(lock, first.as_deref()));
             first.get_or_insert_with(|| Arc::clone(&grant));
-            Self::new(grant, owner, 1, false)
+            let part = grant.ask(|state| state.attaches(owner, began(caller)));
+            Self::listed(grant, part, 1)
         };
         locks.into_iter().map(begin).collect()
     }
 
     /// Re-enters a grant. `None`: the owner has no hold there.
-    pub(crate) fn reenter(grant: &Arc<Grant>, owner: OwnerKey, now: Moment) -> Option<Self> {
-        let want = lock(&grant.state).machine.reenters(owner, now)?;
-        Some(Self::new(Arc::clone(grant), owner, want, false))
+    pub(super) fn reenter(grant: &Arc<Grant>, part: PartKey, now: Moment) -> Option<Self> {
+        let want = grant.ask(|state| state.reenters(part, now))?;
+        Some(Self::listed(Arc::clone(grant), part, want))
     }
 
     /// Makes the pending hold of an owner that was added to a grant. The server has already granted the hold.
-    pub(crate) fn attached(grant: &Arc<Grant>, owner: OwnerKey) -> Self {
-        Self::new(Arc::clone(grant), owner, 1, false)
+    pub(crate) const fn attached(grant: Arc<Grant>, part: PartKey) -> Self {
+        Self { grant, part, want: 1, is_over: false, listed: None, nested_in_write: false }
     }
 
-    fn new(grant: Arc<Grant>, owner: OwnerKey, want: u32, nested_in_write: bool) -> Self {
-        let key = grant.lock.engine.under_way.add(Arc::clone(&grant));
-        Self { grant, owner, want, is_over: false, key, nested_in_write }
+    fn listed(grant: Arc<Grant>, part: PartKey, want: u32) -> Self {
+        let listed = Some(grant.lock.engine.under_way.add(Arc::clone(&grant)));
+        Self { grant, part, want, is_over: false, listed, nested_in_write: false }
     }
 
     /// Becomes a hold, which the server granted until `until`. False: a shutdown gave the acquire up meanwhile.
     pub(crate) fn take(&mut self, hold: &Arc<Hold>, until: Moment, now: Moment) -> bool {
-        self.is_over = self.grant.add_hold(self.owner, hold, until, now);
+        self.is_over = self.grant.add_hold(self.part, hold, until, now);
         self.is_over
     }
 
-    /// Gives the acquire up. What the server can have of it is owed from here on, because the target no longer counts the
-    /// acquire. The background undoes it.
-    pub(crate) fn give_up(&mut self, now: Moment) {
-        self.is_over = true;
-        self.grant.ends_pending(self.owner, now);
+    /// Gives the acquire up. Returns what has to be released.
+    pub(crate) fn give_up(&mut self, now: Moment) -> Option<Owed> {
+        if std::mem::replace(&mut self.is_over, true) {
+            return None;
+        }
+        let late = self.grant.late_until(now);
+        let (shows, owed) = self.grant.change(now, |shell, _| shell.state.ends_pending(self.part, late));
+        if shows {
+            self.grant.show_soon(self.part);
+        }
+        owed
     }
 }
 
 impl Drop for PendingHold {
     fn drop(&mut self) {
         if !self.is_over {
-            self.give_up(clock::now());
+            drop(self.give_up(clock::now()));
         }
-        // Remove the acquire from the list last: a shutdown that finds the list empty must find the undo in the
+        // Remove the acquire from the list last: a shutdown that finds the list empty must find the release in the
         // background.
-        self.grant.lock.engine.under_way.remove(self.key);
+        if let Some(listed) = self.listed {
+            self.grant.lock.engine.under_way.remove(listed);
+        }
     }
 }

@@ -7,90 +7,185 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use super::part::OwnerKey;
-use super::{Grant, Machine, began};
+use super::lingering::{self, Confirmation};
+use super::owed::Owed;
+use super::pending::PendingHold;
+use super::state::State;
+use super::{Grant, OwnerKey, PartKey, Shell, began};
 use crate::base::Caller;
 use crate::base::clock::{self, Moment};
+use crate::base::fault::Fault;
 use crate::base::sync::{lock, nothing_is_locked};
 use crate::engine::hold::Hold;
+use crate::engine::hold::effects::Effects;
 use crate::engine::lock_ref::LockRef;
+use crate::engine::scheduler::Key;
 use crate::engine::wait::machine::STALLED;
+use crate::protocol::{ConfirmReply, Read};
 
 /// A hold that the next owner can take. Dropping the offer releases the hold, if no owner stands on the grant.
 pub(crate) struct Offer(Arc<Grant>);
 
 impl Offer {
-    /// Adds an owner to the grant, as the end of an acquire. Returns the grant and its deadline. `None`: the hold is
+    /// Adds an owner to the grant, as the end of an acquire. Returns its acquire and the deadline. `None`: the hold is
     /// lost, or the offer has ended.
-    pub(crate) fn accept(self, owner: OwnerKey, caller: Caller, now: Moment) -> Option<(Arc<Grant>, Moment)> {
+    pub(crate) fn accept(self, owner: OwnerKey, caller: Caller, now: Moment) -> Option<(PendingHold, Moment)> {
         let (epoch, began) = (self.0.epoch(), began(caller));
-        let take =
-            |machine: &mut Machine, effects: &mut _| machine.takes_offer(owner, began, epoch, now, effects);
-        let until = self.0.event(now, take)?;
-        Some((Arc::clone(&self.0), until))
+        let (part, until) = self.0.ask(|state| state.takes_offer(owner, began, epoch, now))?;
+        Some((PendingHold::attached(Arc::clone(&self.0), part), until))
     }
 }
 
 impl Drop for Offer {
     fn drop(&mut self) {
         nothing_is_locked();
-        if self.0.ask(|machine| machine.is_offered()) {
-            self.0.event(clock::now(), |machine, _| machine.takes_back());
+        if self.0.ask(|state| state.is_offered()) {
+            self.0.event(clock::now(), |state, _| state.takes_back());
         }
     }
 }
 
+/// What became of a hold that was given back.
+pub(crate) enum GivenBack {
+    /// The server keeps it for others.
+    Kept,
+    /// The owner has outer holds: their number is to be shown.
+    Shows,
+    /// It has to be released.
+    Owed(Owed),
+}
+
 impl Grant {
+    /// Gives a hold back: to the next waiter of this client, to the readers that come later, or to the server.
+    pub(crate) fn give_back(self: &Arc<Self>, part: PartKey, hold: &Arc<Hold>, now: Moment) -> GivenBack {
+        if self.hand_over(part, hold, now) {
+            return GivenBack::Kept;
+        }
+        let give_back = |state: &mut State| {
+            let was_held = state.gives_back(part, hold, now);
+            if self.lock.engine.is_closing() {
+                state.closes(); // nothing lingers
+            }
+            (was_held, state.has(part))
+        };
+        let ((was_held, has_more), owed) = self.change(now, |shell, _| give_back(&mut shell.state));
+        match owed {
+            Some(owed) if was_held => GivenBack::Owed(owed.asks_for(hold)),
+            Some(owed) => GivenBack::Owed(owed),
+            None if has_more => GivenBack::Shows,
+            None => GivenBack::Kept,
+        }
+    }
+
+    /// Gives back a guard that was dropped.
+    pub(crate) fn drop_guard(self: &Arc<Self>, part: PartKey, hold: &Arc<Hold>, now: Moment) {
+        let shows = matches!(self.give_back(part, hold, now), GivenBack::Shows);
+        if shows && self.ask(|state| state.shows_soon(part)) {
+            self.show_soon(part);
+        }
+    }
+
     /// Hands a hold over to the first waiter of this client for the lock. False: the hold has to be released.
     ///
     /// The hold stays on the server all the time, so no other client can enter in between.
-    pub(crate) fn hand_over(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) -> bool {
+    fn hand_over(self: &Arc<Self>, part: PartKey, hold: &Arc<Hold>, now: Moment) -> bool {
         let engine = &self.lock.engine;
         let Some((queue, _)) = self.waiters().filter(|_| !hold.is_of_member()) else { return false };
         let (epoch, rules) = (self.epoch(), self.rules());
         let offer = |time, granted_at| {
-            let machine = &mut lock(&self.state).machine;
-            let is_offered = machine.offers(hold, (time, granted_at), now.plus(STALLED), epoch, now, rules);
-            is_offered.then(|| Offer(Arc::clone(self)))
+            let until = now.plus(STALLED);
+            let offers = |state: &mut State| {
+                state.offers((part, hold), (time, granted_at, until), epoch, now, rules)
+            };
+            self.ask(offers).then(|| Offer(Arc::clone(self)))
         };
         let is_offered = engine.check_open().is_ok() && queue.offer(engine.config.sharing(), now, offer);
         if is_offered {
-            self.look(now);
+            self.event(now, |_, _| {}); // with the queue unlocked
         }
         is_offered
+    }
+
+    /// Lends the id of this grant to a read hold of the same owner. False: the owner has no hold here.
+    pub(super) fn lends(self: &Arc<Self>, part: PartKey, now: Moment) -> bool {
+        self.event(now, |state, _| state.lends(part, now))
+    }
+
+    /// Ends the lingering of this hold. Returns what has to be released, if no reader has it.
+    fn end_lingering(self: &Arc<Self>, now: Moment) -> Option<Owed> {
+        if !self.ask(|state| state.lingers.is_some()) {
+            return None;
+        }
+        self.change(now, |shell, _| shell.state.closes()).1
     }
 
     /// Lets other readers of this client join the hold that the server granted just now. `linger`: how long the hold
     /// stays for readers that come later.
     pub(crate) fn open_to_readers(self: &Arc<Self>, linger: Option<Duration>, now: Moment) {
         let LockRef { engine, keys, row, .. } = &*self.lock;
-        if !lock(&self.state).machine.opens_to_readers(linger, now) {
-            return; // the hold was opened or closed before, or its count is uncertain
-        }
-        if linger.is_some() {
-            self.look(now); // the scheduler now knows when to confirm this hold
+        if !self.event(now, |state, _| state.opens(linger, now)) {
+            return; // the hold was opened or closed before
         }
         engine.read_grants.set(&keys.lock, self, now);
         // First add the grant, then look for a writer or a shutdown. One that came before the grant was added did not
         // find it, and so did not end its lingering.
         let is_wanted = || engine.is_closing() || engine.wait_queues.exclusive_queue_of(keys, *row).is_some();
         if linger.is_some() && is_wanted() {
-            self.close_to_readers(now);
+            self.close(now);
         }
     }
 
-    /// Gives back a hold whose grant lingers, and releases nothing. False: nothing was changed, so the hold has to be
-    /// released.
-    pub(crate) fn leave_to_linger(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) -> bool {
-        if !self.is_shared() || !self.ask(|machine| machine.lingers()) || self.lock.engine.is_closing() {
-            return false;
-        }
-        self.event(now, |machine, _| machine.leaves_to_linger(hold, now))
+    /// Begins to confirm a hold that lingers. `None`: the confirmation is not due, or the lingering ends instead.
+    pub(crate) fn begin_confirmation(self: &Arc<Self>, key: Key, now: Moment) -> Option<Confirmation> {
+        let epoch = self.epoch();
+        self.change(now, |shell, _| {
+            if !shell.confirmation.begin(key) {
+                return None;
+            }
+            let asks = lingering::begins(&mut shell.state, epoch, now);
+            if asks.is_none() {
+                shell.confirmation.end();
+            }
+            asks
+        })
+        .0
     }
 
-    /// Lets no more readers join the hold. A lingering hold now ends with the readers that have it.
-    pub(crate) fn close_to_readers(self: &Arc<Self>, now: Moment) {
-        self.event(now, |machine, _| machine.closes_to_readers());
+    /// Confirms a hold that lingers.
+    pub(crate) async fn confirm(self: &Arc<Self>, asked: Confirmation) {
+        let call = Read::confirm(self.holder(), asked.linger, asked.makes_gap);
+        let ask = async {
+            let connection = self.lock.connection().await?;
+            let sent = clock::now();
+            let reply = self.lock.run(&connection, &call).await?;
+            Ok::<_, Fault>((sent, ConfirmReply::parse(&reply)?))
+        };
+        let answer = ask.await;
+        let (epoch, rules, now) = (self.epoch(), self.rules(), clock::now());
+        self.confirmation_ends(now, |state, effects| match answer {
+            Ok((_, ConfirmReply::Lost)) => {
+                state.finds_nothing(effects);
+                state.closes();
+            }
+            Ok((sent, reply)) => {
+                let is_wanted = reply == ConfirmReply::Wanted;
+                lingering::confirmed(state, asked, sent, is_wanted, (epoch, now), rules);
+            }
+            Err(_) => state.closes(),
+        });
+    }
+
+    /// Ends a confirmation that was not answered: the hold ends with its readers.
+    pub(crate) fn is_not_confirmed(self: &Arc<Self>, now: Moment) {
+        self.confirmation_ends(now, |state, _| state.closes());
+    }
+
+    fn confirmation_ends(self: &Arc<Self>, now: Moment, event: impl FnOnce(&mut State, &mut Effects)) {
+        self.change(now, |Shell { state, confirmation, .. }, effects| {
+            confirmation.end();
+            state.is_moved = true;
+            event(state, effects);
+        });
     }
 }
 
@@ -104,36 +199,33 @@ impl ReadGrants {
         if let Some(before) = before.and_then(|before| before.upgrade()) {
             // No reader and no writer of this client finds the replaced grant any more, so nobody else would end its
             // lingering.
-            if before.ask(|machine| machine.lingers()) {
-                before.close_to_readers(now);
-            }
+            before.end_lingering(now);
         }
     }
 
     /// Lets no more readers join the newest hold of a lock.
     pub(crate) fn close(&self, lock_key: &str, now: Moment) {
         if let Some(grant) = self.newest(lock_key) {
-            grant.close_to_readers(now);
+            grant.close(now);
         }
     }
 
     /// Ends the lingering of the newest hold of a lock, if it lingers.
     pub(crate) fn end_lingering(&self, lock_key: &str, now: Moment) {
-        if let Some(grant) = self.newest(lock_key).filter(|grant| grant.ask(|machine| machine.lingers())) {
-            grant.close_to_readers(now);
+        if let Some(grant) = self.newest(lock_key) {
+            grant.end_lingering(now);
         }
     }
 
     /// Lets no more readers join a hold of any lock.
     pub(crate) fn close_all(&self, now: Moment) {
         let grants: Vec<_> = lock(&self.0).values().filter_map(Weak::upgrade).collect();
-        grants.iter().for_each(|grant| grant.close_to_readers(now));
+        grants.iter().for_each(|grant| grant.close(now));
     }
 
-    /// Ends a lingering hold that no reader has. Returns its grant: the caller attends to it, and releases the hold.
-    pub(crate) fn end_idle(&self, lock_key: &str, now: Moment) -> Option<Arc<Grant>> {
-        let grant = self.newest(lock_key)?;
-        grant.event(now, |machine, _| machine.ends_idle()).then_some(grant)
+    /// Ends the lingering of the newest hold of a lock. Returns what has to be released, if no reader has the hold.
+    pub(crate) fn end_idle(&self, lock_key: &str, now: Moment) -> Option<Owed> {
+        self.newest(lock_key)?.end_lingering(now)
     }
 
     fn newest(&self, lock_key: &str) -> Option<Arc<Grant>> {
@@ -159,24 +251,24 @@ fn joinable(target: &LockRef) -> Option<Arc<Grant>> {
     is_allowed.then_some(grant)
 }
 
-/// Adds a reader to the readers of this client, if the server granted their hold a short time ago. Returns the grant,
-/// with its deadline.
+/// Adds a reader to the readers of this client, if the server granted their hold a short time ago. Returns its acquire,
+/// with the deadline.
 pub(crate) fn join(
     target: &LockRef,
     owner: OwnerKey,
     caller: Caller,
     now: Moment,
-) -> Option<(Arc<Grant>, Moment)> {
+) -> Option<(PendingHold, Moment)> {
     let grant = joinable(target)?;
     let (began, epoch, rules) = (began(caller), grant.epoch(), grant.rules());
-    let until = grant.event(now, |machine, _| machine.joins(owner, began, epoch, now, rules))?;
-    Some((grant, until))
+    let (part, until) = grant.ask(|state| state.joins(owner, began, epoch, now, rules))?;
+    Some((PendingHold::attached(grant, part), until))
 }
 
 /// Keeps the hold of the readers of this client for those that wait, so that they can join it.
 pub(crate) fn keep_for_readers(target: &LockRef, now: Moment) -> Option<Offer> {
     let grant = joinable(target)?;
     let (epoch, rules, until) = (grant.epoch(), grant.rules(), now.plus(STALLED));
-    let is_kept = grant.event(now, |machine, _| machine.keeps_for_readers(until, epoch, now, rules));
+    let is_kept = grant.event(now, |state, _| state.keeps_for_readers(until, epoch, now, rules));
     is_kept.then(|| Offer(grant))
 }

@@ -8,16 +8,15 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use release::PendingRelease;
 use tracing::Span;
 
 use crate::base::clock::{self, Moment};
 use crate::base::error::{Error, LockId, Lost, Result};
 use crate::base::options;
 use crate::base::timer::sleep;
-use crate::engine::grant::Grant;
-use crate::engine::grant::part::OwnerKey;
 use crate::engine::grant::pending::PendingHold;
+use crate::engine::grant::sharing::GivenBack;
+use crate::engine::grant::{Grant, PartKey};
 use crate::engine::handle::Handle;
 use crate::engine::hold::Hold;
 use crate::engine::lock_ref::LockRef;
@@ -34,8 +33,7 @@ const BETWEEN_QUESTIONS: Duration = Duration::from_millis(250);
 pub struct HeldLock {
     hold: Arc<Hold>,
     grant: Arc<Grant>,
-    /// The owner of the hold.
-    owner: OwnerKey,
+    part: PartKey,
     /// The hold was released or leaked.
     is_over: bool,
 }
@@ -56,7 +54,7 @@ impl HeldLock {
         if !granted.take(&hold, until, now) {
             return Err(Error::Closed);
         }
-        let held = Self { hold, grant: Arc::clone(&granted.grant), owner: granted.owner, is_over: false };
+        let held = Self { hold, grant: Arc::clone(&granted.grant), part: granted.part, is_over: false };
         if !handle.is_member {
             held.stays(handle.terms.min_hold, now);
         }
@@ -70,7 +68,7 @@ impl HeldLock {
     /// Keeps the lock held for so long, even if the guard is released before, or the hold is lost for this client.
     pub(crate) fn stays(&self, least: Option<Duration>, now: Moment) {
         if let Some(least) = least {
-            self.grant.stays_until(now.plus(least), &self.hold, now);
+            self.grant.lasts_until(now.plus(least), &self.hold, now);
         }
     }
 
@@ -115,7 +113,7 @@ impl HeldLock {
 
     /// Counts the holds of this owner that can be relied on.
     pub(crate) fn holds(&self) -> u32 {
-        self.grant.live(self.owner, clock::now())
+        self.grant.live(self.part, clock::now())
     }
 
     pub(crate) fn times(&self) -> HoldTimes {
@@ -143,16 +141,24 @@ impl HeldLock {
     pub(crate) async fn unlock(mut self) -> Result<()> {
         let now = clock::now();
         let was_lost = self.hold.is_found_lost(now);
-        let releasing = self.start_release(now);
-        let was_held = match releasing {
-            _ if was_lost => false,
-            None => true, // handed over or lingering: the server keeps the hold for others
-            Some(releasing) => {
-                let released = inside(&self.hold.span(), pin!(releasing.release())).await;
-                released.map_err(|fault| Error::of_lock(self.lock(), fault))?
+        self.hold.give_back(now);
+        self.is_over = true;
+        let given_back = self.grant.give_back(self.part, &self.hold, now);
+        if was_lost {
+            return Err(Error::NotHeld(self.loss())); // the background releases what the server can still have
+        }
+        let releasing = async {
+            match given_back {
+                GivenBack::Kept => Ok(true),
+                GivenBack::Shows => release::show(&self.grant, self.part).await,
+                GivenBack::Owed(owed) => release::release(owed).await,
             }
         };
-        if was_held { Ok(()) } else { Err(Error::NotHeld(self.loss())) }
+        match inside(&self.hold.span(), pin!(releasing)).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Error::NotHeld(self.loss())),
+            Err(fault) => Err(Error::of_lock(self.lock(), fault)),
+        }
     }
 
     /// Leaves the hold to end with its lease.
@@ -160,7 +166,7 @@ impl HeldLock {
         let now = clock::now();
         self.hold.give_back(now);
         self.is_over = true;
-        self.grant.leak(&self.hold, now);
+        self.grant.leak(self.part, &self.hold, now);
     }
 
     /// Renews the lease for a time that the caller chose.
@@ -184,18 +190,6 @@ impl HeldLock {
             return lost();
         }
         extended.map_err(|fault| Error::of_lock(self.lock(), fault))
-    }
-
-    /// Hands the hold over, lets it linger, or begins its release. The result sends the release; `None` if the server
-    /// keeps the hold for others.
-    fn start_release(&mut self, now: Moment) -> Option<PendingRelease> {
-        self.hold.give_back(now);
-        self.is_over = true;
-        if self.grant.hand_over(&self.hold, now) || self.grant.leave_to_linger(&self.hold, now) {
-            return None;
-        }
-        self.grant.give_back(&self.hold, now);
-        Some(PendingRelease::of_attended(Arc::clone(&self.grant)))
     }
 }
 
@@ -224,7 +218,9 @@ impl HoldTimes {
 impl Drop for HeldLock {
     fn drop(&mut self) {
         if !self.is_over {
-            drop(self.start_release(clock::now()));
+            let now = clock::now();
+            self.hold.give_back(now);
+            self.grant.drop_guard(self.part, &self.hold, now);
         }
     }
 }

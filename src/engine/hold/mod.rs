@@ -1,9 +1,7 @@
 //! One hold, and until when it can be relied on.
 //!
-//! [`lease`] says how long a hold lasts, in pure functions. [`deadline`] is what the machine of a grant sees of a hold.
-//! [`effects`] collects what is reported after a mutex was unlocked.
+//! [`lease`] says how long a hold lasts, in pure functions. [`effects`] collects what is reported after a mutex was unlocked.
 
-pub(crate) mod deadline;
 pub(crate) mod effects;
 pub(crate) mod lease;
 
@@ -122,6 +120,21 @@ impl Hold {
 
     pub(crate) const fn is_watched(&self) -> bool {
         !matches!(self.term.renews, Renews::Nothing)
+    }
+
+    /// The lease that the watchdog renews for the hold. `usual`: the lease of the configuration. `None`: the hold is not
+    /// renewed.
+    pub(crate) const fn renewed_lease(&self, usual: Duration) -> Option<Duration> {
+        match self.term.renews {
+            Renews::Nothing => None,
+            Renews::Usual => Some(usual),
+            Renews::Lease(lease) => Some(lease),
+        }
+    }
+
+    /// Whether the watchdog renews the hold with the lease of the configuration, as long as somebody has it.
+    pub(crate) const fn is_usual(&self) -> bool {
+        matches!(self.term.renews, Renews::Usual) && self.term.ends.is_none()
     }
 
     /// The moment at which the hold ends, even if its lease is renewed.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures_util::future::try_join_all;
 
-use super::grant::release::report_release;
+use super::grant::owed::report_release;
 use super::handle::Handle;
 use super::lock_ref::LockRef;
 use super::retry::Tries;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{in_parts, run};
 use crate::base::error::{Error, Result};
 use crate::base::fault::Fault;
-use crate::engine::grant::release::report_release;
+use crate::engine::grant::owed::report_release;
 use crate::engine::handle::Handle;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::shared::Engine;

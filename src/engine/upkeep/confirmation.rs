@@ -12,8 +12,7 @@ use futures_util::future::join_all;
 
 use crate::base::clock;
 use crate::base::timer::timeout;
-use crate::engine::grant::Grant;
-use crate::engine::grant::lingering::Confirmation;
+use crate::engine::grant::{Confirmation, Grant};
 use crate::engine::scheduler::{Duty, Key};
 
 /// The least time for an answer to a confirmation, however short the lingering is.
@@ -44,7 +43,7 @@ impl Duty for Confirmations {
         let confirm = async |item: &Arc<Grant>| {
             let mut confirming = pin!(item.confirm(asked));
             if timeout(patience, &mut confirming).await.is_err() {
-                item.close_to_readers(clock::now());
+                item.close(clock::now());
                 confirming.await;
             }
         };

@@ -89,8 +89,6 @@ struct Actor {
     is_try: bool,
     /// Nobody polls the actor's future any more.
     is_stalled: bool,
-    /// A copy of the actor's attempt can run late, so the actor attempts out of turn.
-    is_unsure: bool,
     /// The server granted the actor a hold. Before the actor saw the answer, the hold was removed, and the message
     /// came.
     is_told: bool,
@@ -155,7 +153,6 @@ impl World {
                 wants: 1,
                 is_try,
                 is_stalled: false,
-                is_unsure: false,
                 is_told: false,
                 has_followers: false,
             };
@@ -322,7 +319,6 @@ impl World {
                         client.machine.attempted_at.is_some_and(|at| NOW.since(at) >= overlooked);
                     assert!(
                         in_front
-                            || actor.is_unsure
                             || is_overlooked
                             || client.machine.rules.discipline == Discipline::Readers,
                         "it attempts before those in front of it"
@@ -369,9 +365,7 @@ impl World {
                 self.sees_answer(c, a, answer);
             }
             (Err(left), Some(ticket)) => {
-                let may_run_late = client.late.contains(&a);
-                client.machine.refused(ticket, Some(ticks(left.into())), may_run_late, NOW);
-                client.actors[a].is_unsure = may_run_late;
+                client.machine.refused(ticket, Some(ticks(left.into())), NOW);
                 client.actors[a].does = Does::Waits { until: NOW, is_woken: true };
             }
         }
@@ -384,8 +378,8 @@ impl World {
         self.budget.lost_replies -= 1;
         let client = &mut self.clients[c];
         let ticket = client.actors[a].ticket.expect("it joined");
-        client.machine.failed(ticket, (), TICK, true, NOW);
-        client.actors[a].is_unsure = true;
+        client.machine.failed(ticket, (), TICK, NOW);
+        client.undo.push(a);
         client.actors[a].does = Does::Waits { until: NOW, is_woken: true };
     }
 
@@ -538,7 +532,9 @@ impl Model for World {
                     let _ = w.acquires((c, a));
                 });
             }
-            for a in client.undo.clone() {
+            // A waiter that asks again with the same id keeps what a late copy acquired.
+            let asks = |a: &usize| matches!(client.actors[*a].does, Does::Asks | Does::Answered(_) | Does::Holds { .. });
+            for a in client.undo.iter().copied().filter(|a| !asks(a)) {
                 add(Name("is undone", c, a), &mut |w| {
                     w.releases((c, a));
                     // The undo is repeated until no copy of the attempt can run.
@@ -703,7 +699,7 @@ impl Model for World {
                     waiting.filter(|(a, actor)| *a == front || is_reader && actor.ticket.is_some())
                 {
                     assert!(
-                        self.available() < actor.wants || (actor.is_unsure && self.total > 1),
+                        self.available() < actor.wants,
                         "a waiter sleeps beside a free lock"
                     );
                 }
@@ -822,10 +818,6 @@ impl Client {
             if let State::ForAnswer { until, .. } = &mut waiter.state {
                 shift(until);
                 *until = (*until).max(NOW);
-            }
-            if let Some(at) = &mut waiter.attempt_by {
-                shift(at);
-                *at = (*at).max(NOW);
             }
         }
         for actor in &mut self.actors {

@@ -3,11 +3,10 @@
 //!
 //! The waiters stand in the order in which they came. The one in front attempts when the lock is perhaps free: nobody
 //! attempted before, a message came, the holder's lease ended, or a poll is due. The others wait until they are in
-//! front, or give up when attempts have failed for long enough. There are four exceptions, all for a front that does
+//! front, or give up when attempts have failed for long enough. There are three exceptions, all for a front that does
 //! not act or for an answer that nobody else can find out:
 //!
 //! - Nobody attempted for two safety polls: perhaps the front is a future that nobody polls.
-//! - A copy of the waiter's own attempt can run late, so perhaps the server grants it the lock later.
 //! - Several readers can hold the lock together. A reader attempts when it comes, and when another reader was granted the lock.
 //! - A reader that came during another reader's attempt waits a moment for that answer, and then attempts.
 //!
@@ -119,8 +118,6 @@ struct Waiter {
     state: State,
     /// The waiter can take a hold that another owner offers.
     can_take_handoff: bool,
-    /// When the waiter attempts again although others stand in front of it, because a copy of its attempt can run late.
-    attempt_by: Option<Moment>,
     /// How many calls to all readers there had been when the waiter last attempted or joined.
     calls: u64,
     /// How many messages had come when the waiter's attempt began.
@@ -320,7 +317,6 @@ impl<O, F: Clone> Machine<O, F> {
         let waiter = Waiter {
             state,
             can_take_handoff,
-            attempt_by: None,
             calls: self.calls,
             disturbances: 0,
             joined_at: now,
@@ -391,9 +387,6 @@ impl<O, F: Clone> Machine<O, F> {
             _ => Some(self.rules.poll_without_messages.min(self.rules.poll)),
         };
         let Some(waiter) = self.waiters.get_mut(ticket) else { return NEVER };
-        if waiter.attempt_by.is_some() {
-            return now; // a late copy of its attempt perhaps acquired the lock
-        }
         if let State::ForAnswer { .. } = waiter.state {
             waiter.state = State::Waiting;
         }
@@ -424,7 +417,7 @@ impl<O, F: Clone> Machine<O, F> {
             State::ForAnswer { until, answers } if answers == self.answers => until,
             _ => NEVER,
         };
-        waiter.attempt_by.unwrap_or(NEVER).min(for_answer)
+        for_answer
     }
 
     /// Records that a waiter begins an attempt.
@@ -439,7 +432,6 @@ impl<O, F: Clone> Machine<O, F> {
             // A call whose time limit passes during an attempt begins a second one. The waiter still counts once.
             self.attempting += usize::from(waiter.state != State::Attempting);
             waiter.state = State::Attempting;
-            waiter.attempt_by = None;
             waiter.calls = calls;
             waiter.disturbances = disturbances;
         }
@@ -456,29 +448,16 @@ impl<O, F: Clone> Machine<O, F> {
     }
 
     /// Records that an attempt was refused: another owner holds the lock. The lease of that owner lasts at most for
-    /// `left`, if the time is known. `may_run_late`: a copy of an attempt can still run.
-    pub(crate) fn refused(
-        &mut self,
-        ticket: Ticket,
-        left: Option<Duration>,
-        may_run_late: bool,
-        now: Moment,
-    ) {
-        self.ends_attempt(ticket, may_run_late.then(|| now.plus(self.rules.poll)));
+    /// `left`, if the time is known.
+    pub(crate) fn refused(&mut self, ticket: Ticket, left: Option<Duration>, now: Moment) {
+        self.ends_attempt(ticket);
         self.is_held(left, now);
     }
 
     /// Records that an attempt failed. The next attempt comes after `pause`.
-    pub(crate) fn failed(
-        &mut self,
-        ticket: Ticket,
-        fault: F,
-        pause: Duration,
-        may_run_late: bool,
-        now: Moment,
-    ) {
+    pub(crate) fn failed(&mut self, ticket: Ticket, fault: F, pause: Duration, now: Moment) {
         let retry_at = now.plus(pause);
-        self.ends_attempt(ticket, may_run_late.then_some(retry_at));
+        self.ends_attempt(ticket);
         let (since, was_held) = match &self.knowledge {
             Knowledge::Failing { since, was_held, .. } => (*since, *was_held),
             _ => (now, self.is_answered()),
@@ -510,15 +489,12 @@ impl<O, F: Clone> Machine<O, F> {
         !self.is_front(ticket) && self.failing(ticket, *failed_at) > most && now.since(*retry_at) < patience
     }
 
-    fn ends_attempt(&mut self, ticket: Ticket, again_at: Option<Moment>) {
-        // Only a waiter behind the front needs a time of its own: the front attempts again in any case.
-        let attempt_by = again_at.filter(|_| !self.is_front(ticket));
+    fn ends_attempt(&mut self, ticket: Ticket) {
         if let Some(waiter) = self.waiters.get_mut(ticket) {
             if waiter.state == State::Attempting {
                 self.attempting -= 1;
             }
             waiter.state = State::Waiting;
-            waiter.attempt_by = attempt_by;
         }
     }
 
@@ -815,25 +791,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_waiter_behind_others_attempts_again_while_a_copy_can_run_late() {
-        let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));
-        for may_run_late in [true, false] {
-            let mut machine = Machine::<(), ()>::new(Rules::new(Discipline::Exclusive, poll));
-            let [_front, behind] = [machine.join(true, false, now), machine.join(true, false, now)];
-            let _ = machine.attempts(behind, now);
-            machine.refused(behind, Some(poll * 10), may_run_late, now);
-            let until = now.plus(if may_run_late { poll } else { poll * 2 });
-            assert_eq!(machine.next(behind, None, now, |time| time), Next::Wait { until, subscribes: false });
-        }
-    }
-
-    #[test]
     fn of_those_behind_a_front_that_nobody_polls_the_earlier_ones_attempt_first() {
         let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));
         let mut machine = Machine::<(), ()>::new(Rules::new(Discipline::Permits, poll));
         let [front, second, third] = [(); 3].map(|()| machine.join(true, false, now));
         let _ = machine.attempts(front, now);
-        machine.refused(front, Some(poll * 10), false, now);
+        machine.refused(front, Some(poll * 10), now);
         let later = now.plus(poll * 2);
         let mut acts = |ticket| machine.next(ticket, None, later, |time| time) == Next::Act;
         assert_eq!([second, third].map(&mut acts), [true, false]);
@@ -845,7 +808,7 @@ mod tests {
         let mut machine = Machine::<(), ()>::new(Rules::new(Discipline::Exclusive, poll));
         let [first, next] = [machine.join(true, false, now), machine.join(true, false, now)];
         let _ = machine.attempts(first, now);
-        machine.refused(first, None, false, now);
+        machine.refused(first, None, now);
         let Next::Wait { until, .. } = machine.next(first, None, now, |time| time) else {
             panic!("it waits")
         };
@@ -866,12 +829,12 @@ mod tests {
         };
         for now in [0, 9] {
             let _ = machine.attempts(front, at(now));
-            machine.failed(front, (), second, false, at(now));
+            machine.failed(front, (), second, at(now));
         }
         // Each waiter has 10 s. At 11 s, the front's last fault came 9 s after the waiters, and its next attempt has
         // begun.
         assert!(!gives_up(&machine, behind, 11));
-        machine.failed(front, (), second, false, at(11));
+        machine.failed(front, (), second, at(11));
         assert_eq!([front, behind, late].map(|one| gives_up(&machine, one, 12)), [false, true, false]);
         // At 20 s, the next attempt is long overdue, so the process stood still. Nobody gives up before that attempt.
         assert!(!gives_up(&machine, behind, 20));
@@ -885,7 +848,7 @@ mod tests {
         for _ in 0..2 {
             let _ = machine.attempts(front, now);
         }
-        machine.refused(front, Some(poll * 10), false, now);
+        machine.refused(front, Some(poll * 10), now);
         assert!(machine.offers(poll, now, |_, _| Some(())), "nobody attempts any more");
     }
 
@@ -893,7 +856,7 @@ mod tests {
     fn a_hold_that_was_granted_outside_of_the_queue_is_not_offered() {
         let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));
         let mut machine = Machine::<(), ()>::new(Rules::new(Discipline::Exclusive, poll));
-        let _waiter = machine.join(true, false, now);
+        let _waiter = machine.join(true, now);
         assert!(machine.granted_anew(None, now), "nobody knows which messages came during the attempt");
         assert!(!machine.offers(poll, now, |_, _| Some(())));
     }
@@ -905,15 +868,15 @@ mod tests {
         let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));
         for discipline in [Discipline::Permits, Discipline::Exclusive] {
             let mut machine = Machine::<(), ()>::new(Rules::new(discipline, poll));
-            let wants_two = machine.join(true, false, now);
+            let wants_two = machine.join(true, now);
             let _ = machine.has_messages(true, now);
             for _ in 0..2 {
                 let _ = machine.wakes(now);
                 let _ = machine.attempts(wants_two, now);
-                machine.refused(wants_two, Some(poll * 10), false, now);
+                machine.refused(wants_two, Some(poll * 10), now);
             }
             let first = machine.join(true, true, now);
-            machine.refused(first, Some(poll * 10), false, now);
+            machine.refused(first, Some(poll * 10), now);
             assert_eq!(
                 machine.next(first, None, now, |time| time) == Next::Act,
                 discipline == Discipline::Permits
@@ -930,10 +893,10 @@ mod tests {
             let mut machine = Machine::<(), ()>::new(Rules::new(discipline, poll));
             let [front, behind] = [machine.join(true, false, now), machine.join(true, false, now)];
             let _ = machine.attempts(front, now);
-            machine.refused(front, Some(poll * 10), false, now);
+            machine.refused(front, Some(poll * 10), now);
             let _ = machine.wakes(now);
             let _ = machine.attempts(behind, now);
-            machine.refused(behind, Some(poll * 10), false, now);
+            machine.refused(behind, Some(poll * 10), now);
             let _ = machine.leaves(behind);
             assert_eq!(
                 machine.next(front, None, now, |time| time) == Next::Act,
@@ -951,7 +914,7 @@ mod tests {
             let mut machine = Machine::<(), ()>::new(Rules::new(Discipline::Permits, poll * 10));
             let [first, second, third] = [(); 3].map(|()| machine.join(true, false, now));
             let _ = machine.attempts(first, now);
-            machine.refused(first, Some(end), false, now);
+            machine.refused(first, Some(end), now);
             let later = now.plus(poll);
             for (ticket, leaves_permits) in [(first, true), (second, false)] {
                 let _ = machine.attempts(ticket, later);
@@ -968,7 +931,7 @@ mod tests {
     fn a_reader_that_is_granted_calls_all_others() {
         let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));
         let mut machine = Machine::<(), ()>::new(Rules::new(Discipline::Readers, poll));
-        let first = machine.join(true, false, now);
+        let first = machine.join(true, now);
         let _ = machine.attempts(first, now);
         let others = [machine.join(true, false, now), machine.join(true, false, now)];
         let acts = |machine: &mut Machine<(), ()>| {
@@ -986,12 +949,12 @@ mod tests {
         let mut machine = Machine::<(), ()>::new(Rules::new(Discipline::Readers, poll));
         let [first, early, late] = [(); 3].map(|()| machine.join(true, false, now));
         let _ = machine.attempts(first, now);
-        let _ = machine.leaves_with_lock(first, poll * 10, false, now);
+        let _ = machine.leaves_with_lock(first, poll * 10, now);
         let _ = machine.attempts(early, now);
         let _ = machine.wakes(now);
         let _ = machine.attempts(late, now);
-        let _ = machine.leaves_with_lock(late, poll * 10, false, now);
-        machine.refused(early, Some(poll * 10), false, now);
+        let _ = machine.leaves_with_lock(late, poll * 10, now);
+        machine.refused(early, Some(poll * 10), now);
         assert_eq!(machine.next(early, None, now, |time| time), Next::Act);
     }
 }

@@ -125,9 +125,9 @@ impl<'a, O: Send + 'static> Waiter<'a, O> {
     }
 
     /// Records that the attempt was refused: another owner holds the lock. The lease of that owner lasts at most for
-    /// `left`, if the time is known. `may_run_late`: a copy of an earlier attempt can still run.
-    pub(crate) fn refused(&self, left: Option<Duration>, may_run_late: bool) {
-        self.queue.with(|machine| machine.refused(self.ticket, left, may_run_late, clock::now()));
+    /// `left`, if the time is known.
+    pub(crate) fn refused(&self, left: Option<Duration>) {
+        self.queue.with(|machine| machine.refused(self.ticket, left, clock::now()));
     }
 
     /// Records that the server granted this waiter the lock. Returns whether a message came during the attempt.
@@ -141,11 +141,9 @@ impl<'a, O: Send + 'static> Waiter<'a, O> {
         self.granted = Some((lease, leaves_permits));
     }
 
-    /// Records that the attempt failed. The next attempt comes after `pause`. `may_run_late`: this or an earlier
-    /// attempt possibly ran, or a copy of one can still run.
-    pub(crate) fn failed(&self, fault: &Fault, pause: Duration, may_run_late: bool) {
-        let now = clock::now();
-        self.queue.with(|machine| machine.failed(self.ticket, fault.clone(), pause, may_run_late, now));
+    /// Records that the attempt failed. The next attempt comes after `pause`.
+    pub(crate) fn failed(&self, fault: &Fault, pause: Duration) {
+        self.queue.with(|machine| machine.failed(self.ticket, fault.clone(), pause, clock::now()));
     }
 }
 

@@ -1,0 +1,90 @@
+//! What the server can have of one id: a hold, a place in a queue, or a writer's intent. Pure.
+//!
+//! Only an acquire creates anything, and each says until when it may run, by the server's clock. So after that time, or behind the
+//! acquire on its own connection, one release ends everything. Nobody counts copies.
+
+use crate::base::clock::Moment;
+
+/// The number of a connection. No two connections of a client have the same one.
+pub(super) type ConnectionNumber = u64;
+
+/// What the server can have of one id. An acquire is recorded before it is sent, so this is right wherever a future is dropped.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct OnServer {
+    /// The server has something, by the newest answer.
+    has: bool,
+    late: Option<Late>,
+}
+
+/// An acquire without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Late {
+    /// From then on, it can no longer run. `None`: somebody still waits for the answer.
+    until: Option<Moment>,
+    /// Where it was sent. `None`: there are several, on different connections.
+    connection: Option<ConnectionNumber>,
+}
+
+impl OnServer {
+    /// Whether the server can have something.
+    pub(super) const fn may_exist(&self) -> bool {
+        self.has || self.late.is_some()
+    }
+
+    /// Whether the server has something, and every acquire was answered.
+    pub(super) const fn is_certain(&self) -> bool {
+        self.has && self.late.is_none()
+    }
+
+    /// Whether an acquire was not answered.
+    pub(super) const fn is_late(&self) -> bool {
+        self.late.is_some()
+    }
+
+    /// Until when an acquire without an answer can run.
+    pub(super) fn late_until(&self) -> Option<Moment> {
+        self.late?.until
+    }
+
+    /// Records an acquire that is about to be sent.
+    pub(super) fn sends(&mut self, connection: ConnectionNumber) {
+        let connection = match self.late {
+            Some(late) if late.connection != Some(connection) => None,
+            _ => Some(connection),
+        };
+        self.late = Some(Late { until: None, connection });
+    }
+
+    /// Records that the acquire that was sent last did not run there, and is sent on to another server.
+    pub(super) fn sends_on(&mut self, connection: ConnectionNumber) {
+        if let Some(late) = &mut self.late {
+            late.connection = late.connection.map(|_| connection);
+        }
+    }
+
+    /// Records that nobody waits for the answer any more. If the acquire was sent, it can run until then.
+    pub(super) fn waits_no_more(&mut self, until: Moment) {
+        if let Some(late) = &mut self.late {
+            late.until.get_or_insert(until);
+        }
+    }
+
+    /// Records the answer to an acquire, which came on this connection. `has`: whether the server has something, from whether it had
+    /// something before.
+    pub(super) fn answered(&mut self, connection: ConnectionNumber, has: impl FnOnce(bool) -> bool) {
+        self.late.take_if(|late| late.connection == Some(connection));
+        self.has = has(self.has);
+    }
+
+    /// Records the answer to a release that was sent then. False: an acquire can still run, so another release has to follow.
+    pub(super) fn released(&mut self, connection: ConnectionNumber, sent: Moment) -> bool {
+        self.late.take_if(|late| late.connection == Some(connection) || late.until.is_some_and(|until| sent > until));
+        self.has = false;
+        self.late.is_none()
+    }
+
+    /// The lease has ended, and no acquire can run.
+    pub(super) fn forgets(&mut self) {
+        *self = Self::default();
+    }
+}

@@ -1,0 +1,340 @@
+//! An id that nobody needs any more, its release, and the hold count that an inner release shows.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
+use super::sharing::Offer;
+use super::state::Owing;
+use super::{Grant, PartKey};
+use crate::base::clock;
+use crate::base::error::LockId;
+use crate::base::fault::{Fault, FaultKind, Sent};
+use crate::base::jitter::Backoff;
+use crate::base::sync::nothing_is_locked;
+use crate::base::timer::{Instant, sleep};
+use crate::engine::background::{Job, Refused, Turn};
+use crate::engine::hold::Hold;
+use crate::engine::lock_ref::LockRef;
+use crate::engine::wait::queue::{Receivers, WaitQueue};
+use crate::protocol::{AcquireReply, Call, ReleaseReply};
+use crate::store::Connection;
+use crate::telemetry::Undoing;
+
+/// The shortest time that Redis can count.
+pub(super) const SHORTEST: Duration = Duration::from_millis(1);
+
+/// The pauses while the server gives no answer.
+const RETRY: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
+
+/// The pauses while the server refuses. They are longer, because a refusal comes at once, and the server perhaps
+/// refuses the releases of many locks.
+const REFUSED: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(3));
+
+const PAUSE_AT_SHUTDOWN: Duration = Duration::from_millis(100);
+
+/// The background gives up if the server is still silent this long after the end of the lease.
+const GIVE_UP: Duration = Duration::from_secs(600);
+
+/// An id of which the server can have something, and that nobody needs. Each id has one at most. Dropped, it goes to the background.
+pub(crate) struct Owed(Option<Release>);
+
+/// The release of one id.
+struct Release {
+    grant: Arc<Grant>,
+    /// The guard that was given back: the answer says whether the server still had its hold.
+    hold: Option<Arc<Hold>>,
+    /// A release perhaps ran, and its answer was lost. So if the next one finds nothing, this is no loss.
+    is_unsure: bool,
+}
+
+impl Owed {
+    pub(super) fn new(grant: &Arc<Grant>) -> Self {
+        Self(Some(Release { grant: Arc::clone(grant), hold: None, is_unsure: false }))
+    }
+
+    /// The hold of this guard is released, and the answer says whether the server still had it.
+    pub(super) fn asks_for(mut self, hold: &Arc<Hold>) -> Self {
+        if let Some(release) = &mut self.0 {
+            release.hold = Some(Arc::clone(hold));
+        }
+        self
+    }
+
+    pub(crate) fn grant(&self) -> &Arc<Grant> {
+        &self.0.as_ref().expect("BUG: asked after its release").grant
+    }
+
+    /// Releases once. Returns whether the server still had the hold of the guard. If an acquire can still run, the background releases
+    /// once more, when this value is dropped.
+    pub(crate) async fn release(&mut self) -> Result<bool, Fault> {
+        let Some(release) = &mut self.0 else { return Ok(true) };
+        let (was_held, is_over) = release.once().await?;
+        if is_over {
+            self.0 = None;
+        }
+        Ok(was_held)
+    }
+}
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        let Some(release) = self.0.take() else { return };
+        nothing_is_locked();
+        let lock = Arc::clone(&release.grant.lock);
+        let undo = Undo::new(release);
+        if !lock.engine.background.release(lock.server(), move |turn| undo.job(Some(turn)))
+            && let Some(unreported) = lock.engine.failed_releases.ask()
+        {
+            let LockId { name, key, server, .. } = lock.id();
+            tracing::error!(
+                lock = name,
+                key,
+                server,
+                unreported,
+                "a lock was not released, its lease has to run out: the client's runtime is gone"
+            );
+        }
+    }
+}
+
+impl Release {
+    /// Releases once. Returns whether the server still had the hold of the guard, and whether it has nothing from here on.
+    async fn once(&mut self) -> Result<(bool, bool), Fault> {
+        let grant = &self.grant;
+        let lock = &grant.lock;
+        let connection = lock.connection().await?;
+        let (sent, call) = (clock::now(), lock.protocol.release(grant.holder()));
+        let was_unsure = std::mem::replace(&mut self.is_unsure, true); // until the answer comes
+        let reply = match grant.send_release(&connection, &call).await {
+            Ok(reply) => reply,
+            // Another client overwrote the key, so the hold is gone.
+            Err(fault) if fault.kind == FaultKind::WrongType => ReleaseReply::Gone,
+            Err(fault) => {
+                self.is_unsure = was_unsure || fault.sent == Sent::Unknown;
+                return Err(fault);
+            }
+        };
+        self.is_unsure = was_unsure;
+        report_release(reply, lock);
+        // A master that is promoted later can lack this release, and would keep the lock until its lease ends. So
+        // the release is kept for a repetition.
+        lock.engine.releases.keep(lock.route, call);
+        let hold = self.hold.take();
+        let gone = hold.filter(|_| reply == ReleaseReply::Gone && !was_unsure);
+        let was_held = gone.is_none();
+        let is_over = grant.event(clock::now(), |state, effects| {
+            let is_over = state.on_server.released(connection.number(), sent);
+            state.owing = if is_over { Owing::No } else { Owing::Again };
+            if let Some(hold) = gone {
+                effects.was_gone(hold);
+                effects.is_free = true;
+            }
+            is_over
+        });
+        lock.engine.background.answered();
+        Ok((was_held, is_over))
+    }
+}
+
+/// Lists a grant among those that the background releases, until this value is dropped. A shutdown that gives up names
+/// one of these grants in its error.
+pub(crate) struct Listed {
+    grant: Arc<Grant>,
+    key: usize,
+}
+
+impl Listed {
+    pub(crate) fn new(grant: &Arc<Grant>) -> Self {
+        Self { grant: Arc::clone(grant), key: grant.lock.engine.undoing.add(Arc::clone(grant)) }
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.grant.lock.engine.undoing.remove(self.key);
+    }
+}
+
+/// The release of an id in the background, until nothing can be left of it.
+struct Undo {
+    release: Release,
+    _counted: Undoing,
+    _listed: Listed,
+    /// When the lease has certainly ended, and no acquire can run.
+    ends: Instant,
+    refused: Backoff,
+}
+
+impl Undo {
+    fn new(release: Release) -> Self {
+        let grant = &release.grant;
+        let (longest, late) = grant.ask(|state| (state.lease.longest, state.on_server.late_until()));
+        let late = late.map_or(Duration::ZERO, |until| until.since(clock::now()));
+        Self {
+            _counted: grant.lock.engine.metrics.undoing(),
+            _listed: Listed::new(grant),
+            ends: Instant::now() + late + longest,
+            refused: REFUSED,
+            release,
+        }
+    }
+
+    fn job(self, turn: Option<Turn>) -> Job {
+        self.run(turn).boxed()
+    }
+
+    /// Releases until the server has nothing, or gives up. Fails if the server refuses a release whose lease has not ended.
+    async fn run(mut self, mut turn: Option<Turn>) -> Result<(), Refused> {
+        let lock = Arc::clone(&self.release.grant.lock);
+        let (engine, mut retry) = (&lock.engine, RETRY);
+        loop {
+            let fault = match self.release_in_turn(turn.take()).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {
+                    let late = self.release.grant.ask(|state| state.on_server.late_until());
+                    sleep(late.map_or(SHORTEST, |until| until.since(clock::now()) + SHORTEST)).await;
+                    continue;
+                }
+                Err(fault) => fault,
+            };
+            let now = Instant::now();
+            let is_left = now < self.ends;
+            if fault.is_transient() && now < self.ends + GIVE_UP && (is_left || !engine.is_closing()) {
+                self.rest(retry.pause()).await;
+                continue;
+            }
+            let refused_again = !fault.is_transient() && is_left;
+            if (is_left || !engine.is_closing())
+                && let Some(unreported) = engine.failed_releases.ask()
+            {
+                let LockId { name, key, server, .. } = lock.id();
+                let consequence = if refused_again {
+                    "a release was refused, it is repeated until the lease has ended"
+                } else {
+                    "a lock was not released, its lease has to run out"
+                };
+                tracing::warn!(%fault, lock = name, key, server, unreported, "{consequence}");
+            }
+            if refused_again {
+                let (ends, pause) = (self.ends, self.refused.pause());
+                return Err(Refused { error: Box::new(lock.error(fault)), ends, pause, again: self.job(None) });
+            }
+            self.release.grant.ask(|state| {
+                state.on_server.forgets();
+                state.owing = Owing::No;
+            });
+            return Ok(());
+        }
+    }
+
+    /// Waits for the turn of this release, and releases once. The time limit of the command begins with the turn.
+    async fn release_in_turn(&mut self, turn: Option<Turn>) -> Result<bool, Fault> {
+        let lock = &self.release.grant.lock;
+        let _turn = match turn {
+            Some(turn) => turn,
+            None => lock.engine.background.turn(&lock.server()).await,
+        };
+        self.release.once().await.map(|(_, is_over)| is_over)
+    }
+
+    /// Pauses. During a shutdown, the pause is short.
+    async fn rest(&self, pause: Duration) {
+        let engine = &self.release.grant.lock.engine;
+        if !engine.is_closing() {
+            tokio::select! {
+                biased;
+                () = sleep(pause) => return,
+                () = engine.closing() => {}
+            }
+        }
+        sleep(pause.min(PAUSE_AT_SHUTDOWN)).await;
+    }
+}
+
+impl Grant {
+    /// Sends a release, and tells the waiters of this client.
+    async fn send_release(&self, connection: &Connection, call: &Call) -> Result<ReleaseReply, Fault> {
+        let ends_hold = self.ask(|state| state.lease.was_granted());
+        let waiters = if ends_hold { self.waiters() } else { None };
+        if let Some((queue, _)) = &waiters {
+            queue.with(|machine| machine.release_begins(clock::now()));
+        }
+        let reply = self.lock.run_and_tell(connection, call).await;
+        let reply = reply.and_then(|reply| ReleaseReply::parse(&reply));
+        if let Some((queue, has_others)) = &waiters {
+            // The reply counts who got the message. In a cluster it counts only those that listen at the same server,
+            // so the number is not exact there.
+            let is_exact = !has_others && !self.lock.engine.store.is_cluster();
+            queue.release_ended(match reply {
+                Ok(ReleaseReply::Released { receivers }) if is_exact => Some(Receivers::Exactly(receivers)),
+                Ok(ReleaseReply::Released { .. }) => Some(Receivers::PerhapsOthers),
+                _ => None,
+            });
+        }
+        reply
+    }
+
+    /// Returns the queue of this client's waiters to which a hold of this grant can be handed over, and whether a
+    /// release also wakes other queues of the client.
+    pub(super) fn waiters(&self) -> Option<(Arc<WaitQueue<Offer>>, bool)> {
+        let LockRef { engine, keys, row, .. } = &*self.lock;
+        let can_be = self.lock.can_be_passed_on() && !engine.config.sharing().is_zero();
+        can_be.then(|| engine.wait_queues.exclusive_queue_of(keys, *row)).flatten()
+    }
+
+    /// Shows the hold count of an owner that released an inner hold. Returns whether the server still has the hold.
+    pub(crate) async fn show(self: &Arc<Self>, part: PartKey) -> Result<bool, Fault> {
+        let connection = self.lock.connection().await?;
+        let now = clock::now();
+        let Some((count, left)) = self.ask(|state| state.shows(part, now)) else { return Ok(true) };
+        let call = self.lock.protocol.show(self.holder(), count, left.max(SHORTEST));
+        let is_lost = match self.lock.run(&connection, &call).await {
+            Ok(reply) => AcquireReply::parse(&reply, false)? == AcquireReply::Lost,
+            // Another client overwrote the key, so the hold is gone.
+            Err(fault) if fault.kind == FaultKind::WrongType => true,
+            Err(fault) => return Err(fault),
+        };
+        Ok(!is_lost || !self.event(clock::now(), |state, effects| state.finds_nothing(effects)))
+    }
+
+    /// Lets the background show the hold count of an owner.
+    pub(super) fn show_soon(self: &Arc<Self>, part: PartKey) {
+        let grant = Arc::clone(self);
+        // A count that is only shown is not worth another try.
+        self.lock.engine.background.release(self.lock.server(), move |turn| {
+            async move {
+                let _ = grant.show(part).await;
+                drop(turn);
+                Ok(())
+            }
+            .boxed()
+        });
+    }
+}
+
+/// Reports what a user should know about a release that succeeded.
+pub(crate) fn report_release(reply: ReleaseReply, lock: &LockRef) {
+    let is_silent = match reply {
+        ReleaseReply::ReleasedInSilence => true,
+        ReleaseReply::ReleasedBesideData => false,
+        _ => return,
+    };
+    let LockId { name, key, server, .. } = lock.id();
+    if is_silent {
+        tracing::warn!(
+            lock = name,
+            key,
+            server,
+            "released a lock without a message to its waiters: this user may not publish on its channel"
+        );
+    } else {
+        tracing::warn!(
+            lock = name,
+            key,
+            server,
+            "released a lock in whose key somebody else keeps data: the data was left there"
+        );
+    }
+}

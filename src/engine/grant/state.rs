@@ -1,0 +1,625 @@
+//! What the owners of this client have of one id, and whether it is to be released. Pure: no clock, no future and no mutex.
+//!
+//! The hold is *needed* while an owner has a guard or acquires, or while it is offered, lingers, or lasts for its minimum hold time.
+//! When nobody needs it and the server can have it, it is *owed*: whoever made it so gets an [`Owed`](super::owed::Owed), once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use slab::Slab;
+use smallvec::SmallVec;
+use tokio::task;
+
+use super::lease::{Lease, Wanted};
+use super::lingering::Lingering;
+use super::on_server::OnServer;
+use crate::base::Caller;
+use crate::base::clock::Moment;
+use crate::engine::hold::effects::Effects;
+use crate::engine::hold::lease::Rules;
+use crate::engine::hold::{EARLY, Hold};
+
+/// Distinguishes the owners of this process that have one hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct OwnerKey(pub(super) u64);
+
+/// Selects what one owner has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PartKey {
+    slot: usize,
+    pub(super) owner: OwnerKey,
+}
+
+/// Who began to acquire.
+#[derive(Clone, Copy)]
+pub(crate) struct Began {
+    /// If another task re-enters, two tasks share a handle, and the user is warned.
+    pub(super) task: Option<task::Id>,
+    /// Where in the program the acquire began.
+    pub(super) at: Caller,
+}
+
+/// What one owner has.
+struct Part {
+    owner: OwnerKey,
+    began: Began,
+    /// Acquires under way.
+    pending: u32,
+    guards: SmallVec<[Guard; 1]>,
+    /// A job of the background is about to show the count.
+    is_shown_soon: bool,
+}
+
+struct Guard {
+    hold: Arc<Hold>,
+    /// Nobody has the guard any more, and the hold ends with its lease.
+    is_leaked: bool,
+}
+
+impl Guard {
+    fn is_live(&self, now: Moment) -> bool {
+        // A guard reports its loss `EARLY` before the deadline. A leaked hold ends no later than that.
+        !self.hold.is_lost(if self.is_leaked { now.plus(EARLY) } else { now })
+    }
+}
+
+impl Part {
+    fn live(&self, now: Moment) -> u32 {
+        count(self.guards.iter().filter(|guard| guard.is_live(now)).count())
+    }
+
+    /// The hold count to show.
+    fn count(&self) -> u32 {
+        count(self.guards.len()) + self.pending
+    }
+}
+
+fn count(guards: usize) -> u32 {
+    u32::try_from(guards).unwrap_or(u32::MAX)
+}
+
+/// Counters that were read before an attempt was sent. If one of them has changed since, the hold is perhaps gone
+/// although no reply said so, and nobody shares it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Epoch {
+    /// How many switches to another master there had been.
+    pub(crate) switches: u64,
+    /// How often this client had begun to release holds by force.
+    pub(crate) forced: u64,
+}
+
+/// Whether owners that come later can get the hold without asking the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Sharing {
+    /// An exclusive hold can be offered.
+    #[default]
+    Offers,
+    /// Readers can join.
+    Open,
+    Closed,
+}
+
+/// Whether an [`Owed`](super::owed::Owed) is under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Owing {
+    #[default]
+    No,
+    /// No release was answered yet.
+    Once,
+    /// A release was answered. Another one follows when no acquire can run any more.
+    Again,
+}
+
+/// The minimum hold time.
+#[derive(Clone, Copy, Default)]
+struct Least {
+    until: Moment,
+    /// The lease that is renewed meanwhile.
+    lease: Option<Duration>,
+    /// A job of the background waits for the end.
+    is_kept: bool,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) on_server: OnServer,
+    pub(super) owing: Owing,
+    parts: Slab<Part>,
+    /// How many guards are renewed as usual. They last as long as the server keeps the hold.
+    usual: u32,
+    /// The hold is kept until then, for the waiter in front to take or for the waiting readers to join.
+    offered: Option<Moment>,
+    pub(super) lingers: Option<Lingering>,
+    least: Least,
+    sharing: Sharing,
+    /// A shutdown gave the acquires under way up, because nobody polled them. They get no hold.
+    is_given_up: bool,
+    /// An answer said that the server has nothing.
+    is_gone: bool,
+    /// The server has a place in the queue of a fair lock.
+    pub(super) has_place: bool,
+    pub(super) epoch: Epoch,
+    /// The fencing token; 0: none.
+    pub(super) token: u64,
+    pub(super) lease: Lease,
+    /// The times at which something is due have to be computed again.
+    pub(super) is_moved: bool,
+}
+
+impl State {
+    /// Adds an owner that acquires.
+    pub(super) fn attaches(&mut self, owner: OwnerKey, began: Began) -> PartKey {
+        let part = Part { owner, began, pending: 1, guards: SmallVec::new(), is_shown_soon: false };
+        PartKey { slot: self.parts.insert(part), owner }
+    }
+
+    fn part(&self, key: PartKey) -> Option<&Part> {
+        self.parts.get(key.slot).filter(|part| part.owner == key.owner)
+    }
+
+    fn part_mut(&mut self, key: PartKey) -> Option<&mut Part> {
+        self.parts.get_mut(key.slot).filter(|part| part.owner == key.owner)
+    }
+
+    fn guards(&self) -> impl Iterator<Item = &Guard> {
+        self.parts.iter().flat_map(|(_, part)| &part.guards)
+    }
+
+    /// Begins another acquire of an owner. Returns the count to show. `None`: the owner has no hold.
+    pub(super) fn reenters(&mut self, key: PartKey, now: Moment) -> Option<u32> {
+        let part = self.part_mut(key).filter(|part| part.live(now) > 0)?;
+        part.pending += 1;
+        Some(part.count())
+    }
+
+    /// Records that an acquire ended without a hold. If it was not answered, it can run until `late`. Returns whether a count is to be
+    /// shown.
+    pub(super) fn ends_pending(&mut self, key: PartKey, late: Moment) -> bool {
+        self.has_place = false;
+        self.on_server.waits_no_more(late);
+        let Some(part) = self.part_mut(key) else { return false };
+        part.pending -= 1;
+        self.shows_soon(key)
+    }
+
+    /// Adds a hold that the server granted until `until`, for an acquire under way. False: a shutdown gave that acquire
+    /// up meanwhile.
+    pub(super) fn holds(
+        &mut self,
+        key: PartKey,
+        hold: Arc<Hold>,
+        (until, now): (Moment, Moment),
+        rules: &Rules,
+    ) -> bool {
+        if self.is_given_up {
+            return false;
+        }
+        let (lease, is_usual) = (hold.renewed_lease(rules.lease), hold.is_usual());
+        let Some(part) = self.part_mut(key) else { return false };
+        part.pending -= 1;
+        part.guards.push(Guard { hold, is_leaked: false });
+        self.usual += u32::from(is_usual);
+        self.has_place = false;
+        let before = self.lease.renew_at;
+        self.lease.is_held(lease, until, now, self.is_gone, rules);
+        self.is_moved |= !is_usual || before != self.lease.renew_at;
+        true
+    }
+
+    /// Removes a hold that was given back. Returns whether somebody relied on it until now.
+    pub(super) fn gives_back(&mut self, key: PartKey, hold: &Arc<Hold>, now: Moment) -> bool {
+        let Some(guard) = self.take(key, hold) else { return false };
+        guard.is_live(now)
+    }
+
+    fn take(&mut self, key: PartKey, hold: &Arc<Hold>) -> Option<Guard> {
+        let part = self.part_mut(key)?;
+        let at = part.guards.iter().rposition(|guard| Arc::ptr_eq(&guard.hold, hold))?;
+        let guard = part.guards.swap_remove(at);
+        self.tidy(key.slot);
+        let is_usual = guard.hold.is_usual() && !guard.is_leaked;
+        self.usual -= u32::from(is_usual);
+        self.is_moved |= !is_usual || self.usual == 0;
+        Some(guard)
+    }
+
+    /// Forgets an owner that has nothing here.
+    fn tidy(&mut self, slot: usize) {
+        if self.parts.get(slot).is_some_and(|part| part.pending == 0 && part.guards.is_empty()) {
+            self.parts.remove(slot);
+        }
+    }
+
+    /// Leaves a hold to end with its lease.
+    pub(super) fn leaks(&mut self, key: PartKey, hold: &Arc<Hold>) {
+        self.is_moved = true;
+        let usual = hold.is_usual();
+        let Some(part) = self.part_mut(key) else { return };
+        if let Some(guard) = part.guards.iter_mut().find(|guard| Arc::ptr_eq(&guard.hold, hold)) {
+            guard.is_leaked = true;
+            self.usual -= u32::from(usual);
+        }
+    }
+
+    /// Forgets holds that have ended.
+    pub(super) fn forgets_ended(&mut self, now: Moment, effects: &mut Effects) {
+        self.takes_guards(|guard| !guard.is_live(now), |hold| effects.left(hold));
+    }
+
+    /// Records that the server has nothing of this id, so all its holds are lost.
+    pub(super) fn loses(&mut self, effects: &mut Effects) {
+        effects.is_free |= !std::mem::replace(&mut self.is_gone, true) && self.lease.was_granted();
+        self.takes_guards(|_| true, |hold| effects.loses(hold));
+        (self.offered, self.least.until) = (None, Moment::PAST);
+        self.closes();
+    }
+
+    /// Records that a command found no hold on the server. Returns whether the hold is lost. It is not if this client released it
+    /// meanwhile.
+    pub(super) fn finds_nothing(&mut self, effects: &mut Effects) -> bool {
+        let is_lost = self.owing == Owing::No && self.on_server.may_exist();
+        if is_lost {
+            self.loses(effects);
+        }
+        is_lost
+    }
+
+    fn takes_guards(&mut self, takes: impl Fn(&Guard) -> bool, mut tell: impl FnMut(Arc<Hold>)) {
+        let mut usual = 0;
+        self.parts.retain(|_, part| {
+            let mut index = 0;
+            while let Some(guard) = part.guards.get(index) {
+                if takes(guard) {
+                    usual += u32::from(guard.hold.is_usual() && !guard.is_leaked);
+                    tell(part.guards.swap_remove(index).hold);
+                } else {
+                    index += 1;
+                }
+            }
+            part.pending > 0 || !part.guards.is_empty()
+        });
+        self.usual -= usual;
+        self.is_moved = true;
+    }
+
+    /// Whether an owner has a guard.
+    pub(super) fn has_guards(&self) -> bool {
+        self.usual > 0 || self.guards().any(|guard| !guard.is_leaked)
+    }
+
+    /// Whether an acquire is under way that was not given up.
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.is_given_up && self.parts.iter().any(|(_, part)| part.pending > 0)
+    }
+
+    /// Whether the server is to have the hold.
+    pub(super) fn is_needed(&self, now: Moment) -> bool {
+        let has_usual = self.usual > 0 && now < self.lease.until; // the usual case needs no look at each guard
+        has_usual || self.is_kept(now) || self.is_wanted() || self.guards().any(|guard| guard.is_live(now))
+    }
+
+    /// Whether the hold is kept although no owner has it.
+    fn is_kept(&self, now: Moment) -> bool {
+        self.offered.is_some_and(|until| now < until)
+            || self.lingers.is_some_and(|lingering| now < lingering.until)
+            || now < self.least.until
+    }
+
+    /// Whether the caller has to release the hold from here on: nobody needs it, and nobody else releases it.
+    pub(super) fn is_owed(&mut self, now: Moment) -> bool {
+        let is_owed = self.owing == Owing::No && self.on_server.may_exist() && !self.is_needed(now);
+        if is_owed {
+            self.owing = Owing::Once;
+            // A caller that read the clock earlier must not take the hold any more.
+            self.offered = None;
+            self.closes();
+        }
+        is_owed
+    }
+
+    /// Returns until when a job has to keep the hold for its minimum hold time. Once.
+    pub(super) fn begins_to_keep(&mut self, now: Moment) -> Option<Moment> {
+        let Least { until, is_kept, .. } = self.least;
+        let keeps = now < until && !is_kept && self.parts.is_empty();
+        self.least.is_kept |= keeps;
+        keeps.then_some(until)
+    }
+
+    /// Ends the job that kept the hold.
+    pub(super) const fn ends_keeping(&mut self) {
+        self.least.is_kept = false;
+    }
+
+    /// Keeps the hold until then, at least.
+    pub(super) fn lasts_until(&mut self, until: Moment, lease: Option<Duration>) {
+        self.least.until = until.max(self.least.until);
+        self.least.lease = lease.max(self.least.lease);
+        self.is_moved = true;
+    }
+
+    /// Gives the acquires under way up at a shutdown, because nobody polls them.
+    pub(super) fn gives_up(&mut self, late: Moment) {
+        if self.is_wanted() {
+            (self.is_given_up, self.has_place) = (true, false);
+            self.on_server.waits_no_more(late);
+        }
+    }
+
+    /// Whether an owner has a hold, or acquires.
+    pub(super) fn has(&self, key: PartKey) -> bool {
+        self.part(key).is_some()
+    }
+
+    /// Counts the holds that an owner has, and that can be relied on now.
+    pub(super) fn live(&self, key: PartKey, now: Moment) -> u32 {
+        self.part(key).map_or(0, |part| part.live(now))
+    }
+
+    pub(super) fn is_foreign(&self, key: PartKey, this: Option<task::Id>) -> bool {
+        let began = self.part(key).and_then(|part| part.began.task);
+        matches!((began, this), (Some(began), Some(this)) if began != this)
+    }
+
+    /// Returns where in the program the hold was acquired, if an owner has it.
+    pub(super) fn held_at(&self, now: Moment) -> Option<Caller> {
+        self.parts.iter().find_map(|(_, part)| (part.live(now) > 0).then_some(part.began.at))
+    }
+
+    /// Whether the count of an owner has to be shown that released or gave up an inner hold, and nobody is about to.
+    pub(super) fn shows_soon(&mut self, key: PartKey) -> bool {
+        let part = self.part_mut(key).filter(|part| !part.guards.is_empty());
+        let shows = part.is_some_and(|part| !std::mem::replace(&mut part.is_shown_soon, true));
+        self.tidy(key.slot);
+        shows
+    }
+
+    /// Returns the count to show for an owner, and for how long the server has to keep the hold. `None`: the owner has nothing.
+    pub(super) fn shows(&mut self, key: PartKey, now: Moment) -> Option<(u32, Duration)> {
+        let part = self.part_mut(key)?;
+        part.is_shown_soon = false;
+        let count = part.count();
+        self.lease.outlasts = true;
+        Some((count, self.left(now)))
+    }
+
+    /// Records that an acquire with this lease is about to be sent. False: a shutdown gave it up.
+    pub(super) fn acquires(&mut self, lease: Duration, epoch: Epoch, rules: &Rules) -> bool {
+        if self.is_given_up {
+            return false;
+        }
+        if self.lease.was_granted() {
+            // A re-entry can make the server's lease longer, whatever its outcome is.
+            self.lease.outlasts = true;
+            if self.epoch != epoch {
+                // Until the server answers, the hold is perhaps gone.
+                self.closes();
+            }
+        }
+        self.epoch = epoch;
+        self.asks_for(lease, rules);
+        true
+    }
+
+    /// Records the lease that a command asks for.
+    pub(super) fn asks_for(&mut self, lease: Duration, rules: &Rules) {
+        self.lease.longest = self.lease.longest.max(lease);
+        if lease > rules.lease {
+            // If this process died, other owners would wait for that lease.
+            self.closes();
+        }
+    }
+
+    /// Lets nobody share the hold any more. A lingering hold now ends with the readers that have it.
+    pub(super) fn closes(&mut self) {
+        self.sharing = Sharing::Closed;
+        self.is_moved |= self.lingers.take().is_some();
+    }
+
+    /// Ends an offer that nobody took.
+    pub(super) fn takes_back(&mut self) {
+        self.is_moved |= self.offered.take().is_some();
+    }
+
+    /// Ends an offer whose time is over. False: there is none.
+    pub(super) fn ends_offer(&mut self, now: Moment) -> bool {
+        let ends = self.offered.is_some_and(|until| until <= now);
+        if ends {
+            self.takes_back();
+        }
+        ends
+    }
+
+    /// Whether the hold is offered to a waiter, or kept for the waiting readers.
+    pub(super) const fn is_offered(&self) -> bool {
+        self.offered.is_some()
+    }
+
+    /// Whether owners with usual terms can get the hold without asking the server, if it was granted less than `time` ago.
+    fn is_shareable(&self, time: Duration, epoch: Epoch, now: Moment, rules: &Rules) -> bool {
+        let is_young = match self.lingers {
+            Some(lingering) => now < lingering.until,
+            None => self.lease.is_younger_than(time, now),
+        };
+        is_young
+            && !self.is_gone
+            && !self.is_given_up
+            && self.owing == Owing::No
+            && self.epoch == epoch
+            && self.on_server.is_certain()
+            && self.lease.until.since(now) >= rules.lease / 2
+    }
+
+    /// Offers a hold to the waiter in front until `until`, if the server granted it less than `time` ago, and not before
+    /// `granted_at`. False: the hold has to be released.
+    pub(super) fn offers(
+        &mut self,
+        (key, hold): (PartKey, &Arc<Hold>),
+        (time, granted_at, until): (Duration, Moment, Moment),
+        epoch: Epoch,
+        now: Moment,
+        rules: &Rules,
+    ) -> bool {
+        let is_only = self.parts.len() == 1
+            && self.part(key).is_some_and(|part| part.pending == 0 && part.guards.len() == 1);
+        let is_fit = is_only
+            && self.sharing == Sharing::Offers
+            && hold.is_usual()
+            && !hold.is_lost(now)
+            && self.lease.was_granted_since(granted_at)
+            && !self.is_kept(now)
+            && self.is_shareable(time, epoch, now, rules);
+        if is_fit {
+            self.take(key, hold);
+            self.offered = Some(until);
+        }
+        is_fit
+    }
+
+    /// Lets an owner take the offered hold, as the end of an acquire. Returns the deadline of the hold. `None`: the
+    /// hold is lost, or the offer has ended.
+    pub(super) fn takes_offer(
+        &mut self,
+        owner: OwnerKey,
+        began: Began,
+        epoch: Epoch,
+        now: Moment,
+    ) -> Option<(PartKey, Moment)> {
+        let is_there = self.offered.is_some_and(|until| now < until)
+            && !self.is_gone
+            && now < self.lease.until
+            && self.epoch == epoch;
+        is_there.then(|| {
+            self.offered = None;
+            (self.attaches(owner, began), self.lease.until)
+        })
+    }
+
+    /// Lets other readers of this client join the hold that the server granted just now. `linger`: how long the hold
+    /// stays for readers that come later. False: they cannot join.
+    pub(super) fn opens(&mut self, linger: Option<Duration>, now: Moment) -> bool {
+        let opens = self.sharing == Sharing::Offers && self.on_server.is_certain();
+        if opens {
+            self.sharing = Sharing::Open;
+            self.lingers = linger.map(|time| Lingering::new(time, now));
+            self.is_moved |= linger.is_some();
+        }
+        opens
+    }
+
+    /// Lets a reader join the hold, as the end of an acquire. Returns the deadline of the hold. `None`: the reader
+    /// cannot join.
+    pub(super) fn joins(
+        &mut self,
+        owner: OwnerKey,
+        began: Began,
+        epoch: Epoch,
+        now: Moment,
+        rules: &Rules,
+    ) -> Option<(PartKey, Moment)> {
+        if !self.takes_readers(epoch, now, rules) {
+            return None;
+        }
+        if let Some(lingering) = &mut self.lingers {
+            lingering.was_joined = true;
+        }
+        Some((self.attaches(owner, began), self.lease.until))
+    }
+
+    /// Keeps the hold for the readers that wait. False: no reader could join.
+    pub(super) fn keeps_for_readers(
+        &mut self,
+        until: Moment,
+        epoch: Epoch,
+        now: Moment,
+        rules: &Rules,
+    ) -> bool {
+        let keeps = now >= self.least.until && self.takes_readers(epoch, now, rules);
+        if keeps && self.lingers.is_none() {
+            (self.offered, self.is_moved) = (Some(until), true);
+        }
+        keeps
+    }
+
+    fn takes_readers(&self, epoch: Epoch, now: Moment, rules: &Rules) -> bool {
+        self.sharing == Sharing::Open
+            && self.is_shareable(rules.sharing, epoch, now, rules)
+            && self.is_needed(now)
+    }
+
+    /// Whether the readers of this client ever could join the hold.
+    pub(super) fn was_open(&self) -> bool {
+        self.sharing != Sharing::Offers
+    }
+
+    /// Lends the id to a read hold of the same owner. False: the owner has no hold here.
+    ///
+    /// A hold whose id was lent is not offered, and a hold that is offered does not lend its id.
+    pub(super) fn lends(&mut self, key: PartKey, now: Moment) -> bool {
+        let lends = self.live(key, now) > 0;
+        if lends {
+            self.closes();
+            (self.lease.outlasts, self.is_moved) = (true, true);
+        }
+        lends
+    }
+
+    /// Reserves the hold for this owner: from here on, no other owner of this client gets it. False: the owner does not hold the
+    /// lock, or not alone.
+    pub(super) fn reserves(&mut self, key: PartKey, now: Moment) -> bool {
+        let is_alone = self.live(key, now) > 0 && self.parts.len() == 1 && !self.is_offered();
+        if is_alone {
+            self.closes();
+        }
+        is_alone
+    }
+
+    /// Returns what the watchdog has to keep.
+    pub(super) fn wanted(&self, now: Moment, rules: &Rules) -> Wanted {
+        let mut wanted = Wanted::default();
+        for Guard { hold, is_leaked } in self.guards() {
+            match hold.renewed_lease(rules.lease).filter(|_| !is_leaked) {
+                Some(lease) => wanted.adds_renewed(lease, hold.ends()),
+                None if *is_leaked => wanted.adds_fixed(hold.deadline().minus(EARLY)),
+                None => wanted.adds_fixed(hold.deadline()),
+            }
+            wanted.has_guards |= !is_leaked;
+        }
+        if let Some(until) = self.offered {
+            wanted.adds_renewed(rules.lease, None);
+            wanted.acts_at = Some(wanted.acts_at.map_or(until, |at| at.min(until)));
+        }
+        if self.lingers.is_some() {
+            wanted.adds_renewed(rules.lease, None);
+        }
+        if let Some(lease) = self.least.lease.filter(|_| now < self.least.until) {
+            wanted.adds_renewed(lease, None);
+        }
+        wanted
+    }
+
+    /// Returns how long the server has to keep the hold, if nothing is renewed.
+    pub(super) fn left(&self, now: Moment) -> Duration {
+        let kept = self.is_kept(now).then(|| self.lease.until.since(now));
+        self.guards().map(|guard| guard.hold.deadline().since(now)).chain(kept).max().unwrap_or_default()
+    }
+
+    /// Moves the deadlines of renewed holds: a command that was sent at `sent` set this lease on the server.
+    pub(super) fn keeps_lease(&mut self, lease: Duration, sent: Moment, now: Moment) {
+        let deadline = self.lease.is_kept_for(lease, sent);
+        for Guard { hold, is_leaked } in self.guards() {
+            if !is_leaked && hold.is_watched() {
+                hold.advance(now, deadline);
+            }
+        }
+    }
+
+    /// Whether a hold ended while the server was asked to keep it.
+    pub(super) fn has_ended(&self, now: Moment) -> bool {
+        self.guards().any(|guard| !guard.is_live(now))
+    }
+
+    /// The metrics of one of the holds.
+    pub(super) fn first(&self) -> Option<&Arc<Hold>> {
+        self.guards().map(|guard| &guard.hold).next()
+    }
+}

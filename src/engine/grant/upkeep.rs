@@ -1,0 +1,231 @@
+//! What keeps a grant: the renewals of its lease, the looks at its hold, and the heartbeats of its place in a queue.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::owed::SHORTEST;
+use super::state::State;
+use super::{Grant, Shell};
+use crate::base::clock::{self, Moment};
+use crate::base::error::LockId;
+use crate::base::fault::Fault;
+use crate::engine::hold::effects::Effects;
+use crate::engine::hold::{self, Hold};
+use crate::engine::lock_ref::LockRef;
+use crate::engine::scheduler::Key;
+use crate::protocol::{Batch, Call, RenewalReply, Row, millis, parse_renewal};
+use crate::store;
+use crate::telemetry::Renewed;
+
+impl Grant {
+    /// Renews this grant alone, for one hold, with a lease that the user chose.
+    pub(crate) async fn extend(self: &Arc<Self>, hold: &Hold, lease: Duration) -> Result<(), Fault> {
+        let connection = self.lock.connection().await?;
+        let sent = clock::now();
+        // Cap the lease at the end of the longest hold. Otherwise the server would keep the lock beyond that.
+        let lease = hold.ends().map_or(lease, |ends| lease.min(ends.since(sent).max(SHORTEST)));
+        let rules = self.rules();
+        self.event(sent, |state, _| {
+            // From here on, the server can keep the lock for longer than the holds last, even if the answer is lost.
+            (state.lease.outlasts, state.is_moved) = (true, true);
+            state.asks_for(lease, rules);
+        });
+        let call = self.script().call(millis(lease), [self.row(sent)]);
+        let reply = self.lock.run(&connection, &call).await?;
+        let now = clock::now();
+        match &parse_renewal(&reply, 1)?[0] {
+            RenewalReply::Renewed => {}
+            RenewalReply::Lost => {
+                self.event(now, |state, effects| state.finds_nothing(effects));
+                return Ok(());
+            }
+            RenewalReply::Refused(error) => return Err(store::fault_in_script(error)),
+        }
+        hold.advance(now, hold::lease::deadline(sent, lease));
+        self.event(now, |state, _| {
+            state.is_moved = true;
+            state.lease.is_kept_for(lease, sent)
+        });
+        Ok(())
+    }
+
+    /// Begins a renewal that is due. Returns the lease to ask for. Zero: the server changes the lease only if another
+    /// client shortened it. `None`: there is nothing to renew.
+    pub(crate) fn begin_renewal(self: &Arc<Self>, key: Key, now: Moment) -> Option<Duration> {
+        let rules = self.rules();
+        let mut is_taken_back = false;
+        let begin = |Shell { state, renewal, renewing, .. }: &mut Shell, effects: &mut Effects| {
+            if !renewal.begin(key) {
+                return None;
+            }
+            if !self.lock.engine.store.tells_changes() {
+                state.lease.look.due = None;
+            }
+            is_taken_back = state.ends_offer(now);
+            state.forgets_ended(now, effects);
+            let wanted = state.wanted(now, rules);
+            let lease = state.lease.begins(&wanted, key.0, now, rules);
+            if lease.is_none() {
+                renewal.end();
+            } else if let Some(first) = state.first() {
+                renewing.begins(first.metrics(), key.0);
+            }
+            lease
+        };
+        let (lease, _) = self.change(now, begin);
+        if is_taken_back {
+            self.take_back(now);
+        }
+        lease
+    }
+
+    /// The lease that sets the pace of a look.
+    pub(crate) fn paced_by(&self) -> Duration {
+        let (rules, now) = (self.rules(), clock::now());
+        self.ask(|state| state.wanted(now, rules).paced_by(rules))
+    }
+
+    /// Takes back an offer that no waiter took in time.
+    fn take_back(&self, now: Moment) {
+        let LockRef { engine, keys, .. } = &*self.lock;
+        if let Some(queue) = engine.wait_queues.queue_of(keys, self.is_shared()) {
+            queue.take_back(now);
+        }
+    }
+
+    /// The script that renews this type of lock.
+    pub(crate) fn script(&self) -> &'static Batch {
+        self.lock.protocol.renewal()
+    }
+
+    /// Returns the row of this grant in a batch of renewals.
+    pub(crate) fn row(&self, now: Moment) -> Row {
+        let left = |state: &mut State| if state.lease.look.is_running { Duration::ZERO } else { state.left(now) };
+        self.lock.protocol.renewal_row(self.holder(), self.ask(left))
+    }
+
+    /// Ends a renewal or a look.
+    fn renewal_ends(self: &Arc<Self>, now: Moment, event: impl FnOnce(&mut Shell, &mut Effects)) {
+        self.change(now, |shell, effects| {
+            shell.renewal.end();
+            shell.state.is_moved = true;
+            event(shell, effects);
+        });
+    }
+
+    /// Records that the server told of a change of the key.
+    pub(crate) fn key_changed(self: &Arc<Self>, now: Moment) {
+        let (rules, is_common) = (self.rules(), self.permits().is_some());
+        self.looks(now, |state| state.lease.look.is_told(now, is_common, rules));
+    }
+
+    /// Records that perhaps somebody changed the key. The look at the hold is due at `at`.
+    pub(crate) fn is_unsure_of_key(self: &Arc<Self>, at: Moment, now: Moment) {
+        self.looks(now, |state| state.lease.look.is_due(at));
+    }
+
+    fn looks(self: &Arc<Self>, now: Moment, event: impl FnOnce(&mut State)) {
+        self.event(now, |state, _| {
+            if state.has_guards() {
+                state.is_moved = true;
+                event(state);
+            }
+        });
+    }
+
+    /// Records that the renewal sent at `sent` succeeded. The next one is due at `next`.
+    pub(crate) fn renewed(self: &Arc<Self>, sent: Moment, next: Moment, now: Moment) {
+        let (rules, engine) = (self.rules(), &self.lock.engine);
+        self.renewal_ends(now, |Shell { state, tracked, .. }, effects| {
+            let (wanted, has_ended) = (state.wanted(now, rules), state.has_ended(now));
+            let (is_renewal, lease) = state.lease.found(&wanted, (sent, next, now), has_ended, rules);
+            if let Some(lease) = lease {
+                state.keeps_lease(lease, sent, now);
+            }
+            effects.renewed = is_renewal.then_some(Renewed::Ok);
+            if tracked.is_none() && engine.store.tells_changes() {
+                let key = self.lock.protocol.tracked_key(self.holder());
+                engine.tracked.add(Arc::clone(&key), self);
+                *tracked = Some(key);
+            }
+        });
+    }
+
+    /// Records that the renewal found no hold on the server.
+    pub(crate) fn renewal_found_nothing(self: &Arc<Self>, now: Moment) {
+        self.renewal_ends(now, |Shell { state, .. }, effects| {
+            let is_look = std::mem::take(&mut state.lease.look.is_running);
+            let had_guards = state.has_guards();
+            if state.finds_nothing(effects) && had_guards && !is_look {
+                effects.renewed = Some(Renewed::Gone);
+            }
+        });
+    }
+
+    /// Records that the renewal failed. The next try is due at `next`.
+    pub(crate) fn renewal_failed(self: &Arc<Self>, next: Moment, now: Moment) {
+        self.renewal_ends(now, |Shell { state, .. }, effects| {
+            effects.renewed = state.lease.failed(next).then_some(Renewed::Failed);
+        });
+    }
+
+    /// Records that the server has a place of this grant. `is_new`: the server had none before.
+    pub(super) fn gets_place(self: &Arc<Self>, is_new: bool, now: Moment) {
+        let had_place = self.event(now, |state, _| {
+            let had_place = state.has_place;
+            state.has_place |= state.is_wanted();
+            had_place
+        });
+        if is_new && had_place {
+            let LockId { name, key, server, .. } = self.lock.id();
+            tracing::warn!(
+                lock = name,
+                key,
+                server,
+                "a waiter for a fair lock was removed, as no heartbeat came in time: it queues again at the end"
+            );
+        }
+    }
+
+    /// Begins a heartbeat that is due. False: there is no place to keep, or the waiter was woken long ago and has not
+    /// attempted.
+    pub(crate) fn begin_heartbeat(self: &Arc<Self>, key: Key, now: Moment) -> bool {
+        let engine = &self.lock.engine;
+        let patience = engine.config.safety_poll() * 2;
+        let ignores = engine.wait_queues.stalled_since_wake(&self.wake_channel(), patience);
+        let begin = |shell: &mut Shell, _: &mut Effects| {
+            let begins = shell.heartbeat.begin(key);
+            if begins && ignores {
+                self.next_heartbeat(shell, now.plus(engine.periods.heartbeat()));
+            }
+            begins && !ignores
+        };
+        self.change(now, begin).0
+    }
+
+    /// Ends a heartbeat, and schedules the next one at `next`, if the server still has a place of this grant.
+    fn next_heartbeat(self: &Arc<Self>, shell: &mut Shell, next: Moment) {
+        shell.heartbeat.end();
+        let due = shell.state.has_place.then_some(next);
+        self.lock.engine.heartbeats.set(&mut shell.heartbeat, due, || Arc::clone(self));
+    }
+
+    /// Returns the id of the waiter, as the server knows it.
+    pub(crate) fn waiter(&self) -> String {
+        self.id.to_string()
+    }
+
+    /// Returns the heartbeat command for these waiters of the lock.
+    pub(crate) fn heartbeat(&self, waiters: String) -> Call {
+        let queue = self.lock.protocol.queue().expect("BUG: only a lock with a queue has places");
+        queue.heartbeat(&self.lock.keys, &self.lock.engine.config, waiters)
+    }
+
+    /// Ends a heartbeat. The next one is due at `next`. `wakes`: the waiter has to attempt now.
+    pub(crate) fn heard_of(self: &Arc<Self>, next: Moment, wakes: bool, now: Moment) {
+        self.change(now, |shell, _| self.next_heartbeat(shell, next));
+        if wakes {
+            self.lock.engine.wait_queues.wake(&self.wake_channel());
+        }
+    }
+}
