@@ -349,10 +349,10 @@ fn clock_reads(file: &str, text: &str) -> BTreeMap<String, (bool, usize)> {
 /// What decides, and does nothing else.
 const MACHINES: [&str; 7] = [
     "src/engine/acquire/call.rs",
-    "src/engine/grant/copies.rs",
-    "src/engine/grant/machine.rs",
-    "src/engine/grant/part.rs",
-    "src/engine/grant/passing.rs",
+    "src/engine/grant/lease.rs",
+    "src/engine/grant/lingering.rs",
+    "src/engine/grant/on_server.rs",
+    "src/engine/grant/state.rs",
     "src/engine/hold/lease.rs",
     "src/engine/wait/machine.rs",
 ];

@@ -221,14 +221,7 @@ impl Before {
             let _ = idle.release().await;
         }
         for grant in &self.ending {
-            let background = &grant.lock.engine.background;
-            loop {
-                let seen = background.answers();
-                if !grant.blocks() {
-                    break;
-                }
-                background.answers_more_than(seen).await;
-            }
+            grant.until_released().await;
         }
     }
 }

@@ -3,11 +3,15 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use futures_util::future::join_all;
+
 use super::late;
 use crate::base::Caller;
 use crate::base::clock;
 use crate::base::error::{ConfigError, Error, Result};
+use crate::base::timer::timeout;
 use crate::engine::grant::Grant;
+use crate::engine::grant::owed::Owed;
 use crate::engine::grant::pending::PendingHold;
 use crate::engine::handle::Handle;
 use crate::engine::held::HeldLock;
@@ -54,7 +58,10 @@ pub(crate) async fn claim(group: &Handle, names: &[String], caller: Caller) -> R
             Err(_) if group.is_closing() => return Err(Error::Closed),
             Err(fault) => fault,
         };
-        // Perhaps the server ran the claim. The next one has a new id, and the background releases what the old one has.
+        // Perhaps the server ran the claim. The next one has a new id. What the old one has is released before: otherwise it could be
+        // refused by that.
+        let mut owed: Vec<_> = pending.iter_mut().filter_map(|pending| pending.give_up(clock::now())).collect();
+        let _ = timeout(group.config().command_timeout() / 2, join_all(owed.iter_mut().map(Owed::release))).await;
         pending = PendingHold::claim(locks.clone(), caller);
         tries.again(fault).await.map_err(|fault| match group.check() {
             Err(Error::RuntimeGone) => Error::RuntimeGone,

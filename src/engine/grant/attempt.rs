@@ -84,14 +84,14 @@ impl<'a> Attempt<'a> {
 
     /// Records for one of the grants whether the server has something of it, from whether it had something before. `fault`: the
     /// attempt failed.
-    fn ends(&self, grant: &Grant, fault: Option<&Fault>, has: impl FnOnce(bool) -> bool) {
+    fn ends(&self, grant: &Grant, fault: Option<&Fault>, now: Moment, has: impl FnOnce(bool) -> bool) {
         let number = self.connection.number();
         grant.ask(|state| {
             match fault.map(|fault| fault.sent) {
                 None | Some(Sent::Refused) => state.on_server.answered(number, has),
                 // In theory, the server still ran it before the connection ended. But it can no longer arrive.
                 Some(Sent::No) => state.on_server.waits_no_more(self.sent),
-                Some(Sent::Unknown) => state.on_server.waits_no_more(grant.late_until(clock::now())),
+                Some(Sent::Unknown) => state.on_server.waits_no_more(grant.late_until(now)),
             }
             // Perhaps an earlier attempt runs after this one, and makes the lease longer.
             state.lease.outlasts |= state.on_server.is_late();
@@ -155,7 +155,8 @@ impl Grant {
             }
         };
         let leaves_trace = protocol.leaves_trace(if_held);
-        attempt.ends(self, reply.as_ref().err(), |before| match &reply {
+        let now = clock::now();
+        attempt.ends(self, reply.as_ref().err(), now, |before| match &reply {
             Ok(AcquireReply::Granted(_) | AcquireReply::CannotCount) => true,
             Ok(AcquireReply::Held(_) | AcquireReply::Queued) => leaves_trace,
             // The server changed nothing. A place or an intent of an earlier attempt can still exist there.
@@ -174,9 +175,9 @@ impl Grant {
                 }
                 attempt.are_enough()?;
             }
-            AcquireReply::Lost => self.event(clock::now(), |state, effects| state.loses(effects)),
+            AcquireReply::Lost => self.event(now, |state, effects| state.loses(effects)),
             AcquireReply::Held(_) | AcquireReply::Queued if leaves_trace && protocol.queue().is_some() => {
-                self.gets_place(reply == AcquireReply::Queued, clock::now());
+                self.gets_place(reply == AcquireReply::Queued, now);
             }
             _ => {}
         }
@@ -204,8 +205,9 @@ impl Grant {
         let locks = grants.iter().map(|grant| Arc::clone(&grant.lock.keys.lock));
         let call = protocol::claim(&first.lock.keys, locks, &first.id, lease);
         let reply = attempt.send(&call).await.and_then(|reply| ClaimReply::parse(&reply, grants.len()));
+        let now = clock::now();
         for (index, grant) in grants.iter().enumerate() {
-            attempt.ends(grant, reply.as_ref().err(), |before| match &reply {
+            attempt.ends(grant, reply.as_ref().err(), now, |before| match &reply {
                 Ok(ClaimReply::Granted(granted, _)) => index == *granted,
                 Ok(ClaimReply::CannotCount) => true,
                 Ok(ClaimReply::NoneFree | ClaimReply::NotALock(_)) | Err(_) => before,

@@ -18,6 +18,8 @@
 //! each event, [`Grant::change`] schedules what is due, and then reports what happened, with no mutex locked. Time is an argument.
 
 mod attempt;
+#[cfg(test)]
+mod explorer;
 mod lease;
 mod lingering;
 mod on_server;
@@ -257,6 +259,15 @@ impl Grant {
     pub(crate) fn is_foreign(&self, part: PartKey) -> bool {
         let this = task::try_id();
         self.ask(|state| state.is_foreign(part, this))
+    }
+
+    /// Ends the hold if nobody needs it any more. Returns whether a release is under way, and no answer says yet that it has ended.
+    fn ends(self: &Arc<Self>, now: Moment) -> bool {
+        let may_exist = self.ask(|state| state.on_server.may_exist());
+        may_exist && {
+            self.event(now, |_, _| {});
+            self.blocks()
+        }
     }
 
     /// Whether a release of the hold is under way, and no answer says yet that it has ended.

@@ -8,12 +8,12 @@ use futures_util::FutureExt;
 use super::sharing::Offer;
 use super::state::Owing;
 use super::{Grant, PartKey};
-use crate::base::clock;
+use crate::base::clock::{self, Moment};
 use crate::base::error::LockId;
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::jitter::Backoff;
 use crate::base::sync::nothing_is_locked;
-use crate::base::timer::{Instant, sleep};
+use crate::base::timer::{Instant, sleep, timeout};
 use crate::engine::background::{Job, Refused, Turn};
 use crate::engine::hold::Hold;
 use crate::engine::lock_ref::LockRef;
@@ -83,7 +83,7 @@ impl Drop for Owed {
         let Some(release) = self.0.take() else { return };
         nothing_is_locked();
         let lock = Arc::clone(&release.grant.lock);
-        let undo = Undo::new(release);
+        let undo = Undo::new(release, clock::now());
         if !lock.engine.background.release(lock.server(), move |turn| undo.job(Some(turn)))
             && let Some(unreported) = lock.engine.failed_releases.ask()
         {
@@ -129,7 +129,7 @@ impl Release {
             state.owing = if is_over { Owing::No } else { Owing::Again };
             if let Some(hold) = gone {
                 effects.was_gone(hold);
-                effects.is_free = true;
+                state.loses(effects);
             }
             is_over
         });
@@ -168,10 +168,10 @@ struct Undo {
 }
 
 impl Undo {
-    fn new(release: Release) -> Self {
+    fn new(release: Release, now: Moment) -> Self {
         let grant = &release.grant;
         let (longest, late) = grant.ask(|state| (state.lease.longest, state.on_server.late_until()));
-        let late = late.map_or(Duration::ZERO, |until| until.since(clock::now()));
+        let late = late.map_or(Duration::ZERO, |until| until.since(now));
         Self {
             _counted: grant.lock.engine.metrics.undoing(),
             _listed: Listed::new(grant),
@@ -210,12 +210,17 @@ impl Undo {
                 && let Some(unreported) = engine.failed_releases.ask()
             {
                 let LockId { name, key, server, .. } = lock.id();
-                let consequence = if refused_again {
-                    "a release was refused, it is repeated until the lease has ended"
+                if refused_again {
+                    tracing::warn!(
+                        %fault, lock = name, key, server, unreported,
+                        "a release was refused, it is repeated until the lease has ended"
+                    );
                 } else {
-                    "a lock was not released, its lease has to run out"
-                };
-                tracing::warn!(%fault, lock = name, key, server, unreported, "{consequence}");
+                    tracing::warn!(
+                        %fault, lock = name, key, server, unreported,
+                        "a lock was not released, its lease has to run out"
+                    );
+                }
             }
             if refused_again {
                 let (ends, pause) = (self.ends, self.refused.pause());
@@ -284,6 +289,18 @@ impl Grant {
         can_be.then(|| engine.wait_queues.exclusive_queue_of(keys, *row)).flatten()
     }
 
+    /// Waits until a release that is under way was answered.
+    pub(crate) async fn until_released(&self) {
+        let background = &self.lock.engine.background;
+        loop {
+            let seen = background.answers();
+            if !self.blocks() {
+                return;
+            }
+            background.answers_more_than(seen).await;
+        }
+    }
+
     /// Shows the hold count of an owner that released an inner hold. Returns whether the server still has the hold.
     pub(crate) async fn show(self: &Arc<Self>, part: PartKey) -> Result<bool, Fault> {
         let connection = self.lock.connection().await?;
@@ -296,7 +313,14 @@ impl Grant {
             Err(fault) if fault.kind == FaultKind::WrongType => true,
             Err(fault) => return Err(fault),
         };
-        Ok(!is_lost || !self.event(clock::now(), |state, effects| state.finds_nothing(effects)))
+        if !is_lost {
+            return Ok(true);
+        }
+        if !self.event(clock::now(), |state, effects| state.finds_nothing(effects)) {
+            // This client released the hold meanwhile. The answer to that says whether the hold was lost.
+            let _ = timeout(self.lock.engine.config.command_timeout(), self.until_released()).await;
+        }
+        Ok(!self.ask(|state| state.is_gone()))
     }
 
     /// Lets the background show the hold count of an owner.

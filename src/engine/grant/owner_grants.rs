@@ -103,7 +103,7 @@ impl OwnerGrants {
         over.extend(grants.of(is_shared).take());
         ending.extend(grants.ending.drain(..));
         drop(grants);
-        ending.retain(|grant| grant.blocks());
+        ending.retain(|grant| grant.ends(now));
         if !ending.is_empty() {
             // If this call is dropped before they have ended, the owner's next acquire still finds them.
             lock(&self.grants).ending.extend(ending.iter().cloned());

@@ -175,7 +175,7 @@ impl State {
     /// Records that an acquire ended without a hold. If it was not answered, it can run until `late`. Returns whether a count is to be
     /// shown.
     pub(super) fn ends_pending(&mut self, key: PartKey, late: Moment) -> bool {
-        self.has_place = false;
+        (self.has_place, self.is_moved) = (false, true);
         self.on_server.waits_no_more(late);
         let Some(part) = self.part_mut(key) else { return false };
         part.pending -= 1;
@@ -309,7 +309,7 @@ impl State {
     pub(super) fn is_owed(&mut self, now: Moment) -> bool {
         let is_owed = self.owing == Owing::No && self.on_server.may_exist() && !self.is_needed(now);
         if is_owed {
-            self.owing = Owing::Once;
+            (self.owing, self.is_moved) = (Owing::Once, true);
             // A caller that read the clock earlier must not take the hold any more.
             self.offered = None;
             self.closes();
@@ -343,6 +343,11 @@ impl State {
             (self.is_given_up, self.has_place) = (true, false);
             self.on_server.waits_no_more(late);
         }
+    }
+
+    /// Whether a command or a release found that the hold was lost.
+    pub(super) const fn is_gone(&self) -> bool {
+        self.is_gone
     }
 
     /// Whether an owner has a hold, or acquires.
@@ -489,7 +494,7 @@ impl State {
             && now < self.lease.until
             && self.epoch == epoch;
         is_there.then(|| {
-            self.offered = None;
+            self.takes_back();
             (self.attaches(owner, began), self.lease.until)
         })
     }

@@ -80,8 +80,8 @@ impl Grant {
     }
 
     /// The lease that sets the pace of a look.
-    pub(crate) fn paced_by(&self) -> Duration {
-        let (rules, now) = (self.rules(), clock::now());
+    pub(crate) fn paced_by(&self, now: Moment) -> Duration {
+        let rules = self.rules();
         self.ask(|state| state.wanted(now, rules).paced_by(rules))
     }
 

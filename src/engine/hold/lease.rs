@@ -46,11 +46,6 @@ impl Periods {
         }
     }
 
-    #[cfg(test)]
-    pub(crate) const fn of_lease(lease: Duration) -> Self {
-        Self { lease, java_watchdog: lease, fair_allowance: lease }
-    }
-
     /// Returns how often a lease is renewed. `is_shared`: Java's watchdog can shorten the lease.
     pub(crate) fn renewal(&self, lease: Duration, is_shared: bool) -> Duration {
         let lease = self.known(lease);

@@ -313,7 +313,6 @@ impl World {
                     self.clients[c].undo.push(a);
                     self.holds(c, a, Does::Holds { id, since, is_removed }, false);
                 } else {
-                    let actor = &client.actors[a];
                     let overlooked = client.machine.rules.overlooked;
                     let is_overlooked =
                         client.machine.attempted_at.is_some_and(|at| NOW.since(at) >= overlooked);
@@ -532,9 +531,16 @@ impl Model for World {
                     let _ = w.acquires((c, a));
                 });
             }
-            // A waiter that asks again with the same id keeps what a late copy acquired.
-            let asks = |a: &usize| matches!(client.actors[*a].does, Does::Asks | Does::Answered(_) | Does::Holds { .. });
-            for a in client.undo.iter().copied().filter(|a| !asks(a)) {
+            // A waiter that attempts again with the same id keeps what a late copy acquired.
+            let is_used = |id: usize| {
+                client.machine.offered.contains(&(c, id))
+                    || client.actors.iter().enumerate().any(|(a, actor)| match actor.does {
+                        Does::Asks | Does::Answered(_) => a == id,
+                        Does::Holds { id: held, .. } | Does::Releases { id: held } => held == id,
+                        _ => false,
+                    })
+            };
+            for a in client.undo.iter().copied().filter(|a| !is_used(*a)) {
                 add(Name("is undone", c, a), &mut |w| {
                     w.releases((c, a));
                     // The undo is repeated until no copy of the attempt can run.

@@ -856,7 +856,7 @@ mod tests {
     fn a_hold_that_was_granted_outside_of_the_queue_is_not_offered() {
         let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));
         let mut machine = Machine::<(), ()>::new(Rules::new(Discipline::Exclusive, poll));
-        let _waiter = machine.join(true, now);
+        let _waiter = machine.join(true, false, now);
         assert!(machine.granted_anew(None, now), "nobody knows which messages came during the attempt");
         assert!(!machine.offers(poll, now, |_, _| Some(())));
     }
@@ -868,7 +868,7 @@ mod tests {
         let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));
         for discipline in [Discipline::Permits, Discipline::Exclusive] {
             let mut machine = Machine::<(), ()>::new(Rules::new(discipline, poll));
-            let wants_two = machine.join(true, now);
+            let wants_two = machine.join(true, false, now);
             let _ = machine.has_messages(true, now);
             for _ in 0..2 {
                 let _ = machine.wakes(now);
@@ -931,7 +931,7 @@ mod tests {
     fn a_reader_that_is_granted_calls_all_others() {
         let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));
         let mut machine = Machine::<(), ()>::new(Rules::new(Discipline::Readers, poll));
-        let first = machine.join(true, now);
+        let first = machine.join(true, false, now);
         let _ = machine.attempts(first, now);
         let others = [machine.join(true, false, now), machine.join(true, false, now)];
         let acts = |machine: &mut Machine<(), ()>| {
@@ -949,11 +949,11 @@ mod tests {
         let mut machine = Machine::<(), ()>::new(Rules::new(Discipline::Readers, poll));
         let [first, early, late] = [(); 3].map(|()| machine.join(true, false, now));
         let _ = machine.attempts(first, now);
-        let _ = machine.leaves_with_lock(first, poll * 10, now);
+        let _ = machine.leaves_with_lock(first, poll * 10, false, now);
         let _ = machine.attempts(early, now);
         let _ = machine.wakes(now);
         let _ = machine.attempts(late, now);
-        let _ = machine.leaves_with_lock(late, poll * 10, now);
+        let _ = machine.leaves_with_lock(late, poll * 10, false, now);
         machine.refused(early, Some(poll * 10), now);
         assert_eq!(machine.next(early, None, now, |time| time), Next::Act);
     }
