@@ -324,7 +324,8 @@ impl<H: Deadline> Machine<H> {
             // perhaps took long, or the renewal that is due next belongs to a longer lease.
             let period = rules.periods.renewal(lease, rules.is_shared);
             let next = self.lease.renew_at.unwrap_or_else(|| first_renewal(now, period, rules));
-            self.lease.renew_at = Some(next.min(until.minus(lease).plus(period)));
+            let sent = until.plus(lease::margin(lease)).minus(lease);
+            self.lease.renew_at = Some(next.min(sent.plus(period)));
             if self.is_gone {
                 // An answer said that the server has nothing, perhaps to a command that ran after this acquire. A
                 // renewal asks at once, so that a loss is found.
@@ -915,6 +916,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::base::config::LockConfig;
     use crate::engine::hold::effects::Fate;
     use crate::engine::hold::lease::Periods;
     use crate::engine::hold::tests::Nobody;
@@ -1325,6 +1327,21 @@ mod tests {
         ends(&mut machine, now);
         machine.gives_back(&first, false, now);
         assert!(machine.due(now, &rules()).expect("a renewal") < until);
+    }
+
+    /// The margin of its lease is longer than the pace that Java's watchdog sets.
+    #[test]
+    fn a_reader_with_a_long_lease_is_not_renewed_at_once() {
+        let lease = 3_600 * SECOND;
+        let config = LockConfig::builder().watchdog_lease(lease).build().unwrap();
+        let rules = Rules { lease, periods: Periods::new(&config), is_shared: true, ..rules() };
+        let owner = OwnerKey::default();
+        let mut machine = Machine::new(owner, here());
+        let (now, until) = (NOW.plus(lease), lease::deadline(NOW.plus(lease), lease));
+        let term = Term { renews: Renews::Usual, ..Term::default() };
+        let hold = Arc::new(Hold::new(until, term, Nobody::lock(), telemetry::Held::default()));
+        assert!(machine.holds(owner, hold, (until, now), &rules));
+        assert!(machine.due(now, &rules).expect("a renewal") >= now.plus(FIRST));
     }
 
     #[test]
