@@ -7,9 +7,8 @@ use crate::support::fixture::{Fixture, for_each_lock};
 use crate::support::{
     MS, SECOND, Scene, eventually, patient, poll_until_it_waits, soon, timed, waiter, woken,
 };
-use futures_util::FutureExt;
 use lockkeeper::{Error, LockConfigBuilder};
-use tokio::task::{JoinSet, yield_now};
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_test::task;
 
@@ -121,35 +120,6 @@ async fn waiters_that_time_out_cost_no_command_of_their_own() {
     scene.end().await;
 }
 
-/// Guarantee 11. An owner that drops its acquire future can acquire the lock at once, wherever the future was dropped.
-async fn a_cancelled_attempt_does_not_block_its_owner<F: Fixture>() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    let mut lock = F::lock(&locks, "a");
-    for round in 0..200_u64 {
-        let mut cancelled = Box::pin(lock.lock());
-        for _ in 0..round % 4 {
-            if cancelled.as_mut().now_or_never().is_some() {
-                break;
-            }
-            yield_now().await;
-        }
-        drop(cancelled);
-        if round % 8 >= 4 {
-            // It waits for what the first one left.
-            let _ = lock.lock().now_or_never();
-        }
-        let guard = soon(lock.try_lock()).await.unwrap();
-        guard
-            .unwrap_or_else(|| panic!("round {round}: no other owner holds the lock"))
-            .unlock()
-            .await
-            .unwrap();
-    }
-    drop((lock, locks));
-    scene.end().await;
-}
-
 /// A task that drops its guard and locks again queues behind the waiters: each of them acquires the lock at least once
 /// in between.
 #[tokio::test]
@@ -195,7 +165,6 @@ async fn drop_and_lock_again_does_not_overtake() {
 }
 
 for_each_lock! {
-    a_cancelled_attempt_does_not_block_its_owner
     a_release_that_finds_nothing_wakes_the_waiters
     a_renewal_that_finds_nothing_wakes_the_waiters
 }

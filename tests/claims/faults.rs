@@ -149,36 +149,6 @@ async fn a_claim_whose_lease_ended_before_its_answer_came_is_not_returned() {
     end(scene, proxy, [locks, beside]).await;
 }
 
-/// Guarantee 11.
-#[tokio::test]
-async fn a_dropped_claim_leaves_nothing() {
-    let scene = Scene::start();
-    let (proxy, locks, beside) = clients(&scene).await;
-    let jobs = locks.claims("jobs");
-    let sent = scene.server.scripts();
-    drop(jobs.claim(JOBS)); // never polled
-    throughout(20 * MS, async || assert_eq!(scene.server.scripts(), sent)).await;
-
-    // In each millisecond of its life.
-    proxy.set(Faults { delay: 5 * MS, ..Faults::default() });
-    for round in 0..16 {
-        let claiming = tokio::spawn(jobs.claim(JOBS));
-        sleep(MS * round).await;
-        claiming.abort();
-        drop(claiming.await);
-    }
-    proxy.set(Faults::default());
-    scene.quiet().await;
-
-    // While another connection is needed.
-    stuck(&proxy);
-    tokio::time::timeout(100 * MS, jobs.claim(JOBS)).await.expect_err("the command is stuck");
-    proxy.set_existing(Faults::default());
-    scene.quiet().await;
-    drop(jobs);
-    end(scene, proxy, [locks, beside]).await;
-}
-
 /// All names of a claim are on one connection, so one answer to a release there says that no copy can follow.
 #[tokio::test]
 async fn each_name_of_a_dropped_claim_is_released_once() {

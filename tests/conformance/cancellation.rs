@@ -1,12 +1,14 @@
-//! Guarantees 11 and 12: dropping any future or guard, at any point, leaves nothing behind.
+//! Guarantees 11 and 12: a future that is dropped at any of its polls leaves nothing behind, and those who wait get the lock.
 
+use std::fmt::Debug;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use lockkeeper::{BaseLock, Error, Lock, LockClient};
-use tokio::task::{JoinSet, yield_now};
+use futures_util::future::{BoxFuture, FutureExt};
+use lockkeeper::{BaseLock, Claims, Error, Lock, LockClient, LockGuard, MultiLock, Result, Semaphore};
+use tokio::task::{JoinHandle, JoinSet, yield_now};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_test::task;
 
@@ -18,25 +20,8 @@ use crate::support::{
 /// More polls than any future here needs.
 const MOST_POLLS: usize = 200;
 
-/// Polls a future this many times, each time after it was woken. Then leaves it for a while, and drops it. `None`: it
-/// was dropped.
-async fn left<F: Future>(times: usize, pause: Pause, future: F) -> Option<F::Output> {
-    let mut future = task::spawn(future);
-    for poll in 1..=times {
-        if let Poll::Ready(output) = future.poll() {
-            return Some(output);
-        }
-        if poll < times {
-            woken(&mut future).await;
-        }
-    }
-    match pause {
-        Pause::No => {}
-        Pause::Sent => yield_now().await,
-        Pause::Answered => woken(&mut future).await,
-    }
-    None
-}
+/// If a future is not woken for this long, it waits for somebody else.
+const IDLE: Duration = Duration::from_millis(10);
 
 /// What happens between the last poll and the drop.
 #[derive(Clone, Copy, Debug)]
@@ -49,250 +34,428 @@ enum Pause {
     Answered,
 }
 
-impl Pause {
-    const ALL: [Self; 3] = [Self::No, Self::Sent, Self::Answered];
+/// How an owner acquires.
+#[derive(Clone, Copy, Debug)]
+pub enum How {
+    Waits,
+    Tries,
+    WaitsFor(Duration),
 }
 
-/// A scene in which futures are dropped, and the check that nothing is left.
+/// The future that is dropped.
+#[derive(Clone, Copy, Debug)]
+enum Dropped {
+    Acquire(How),
+    Reentry,
+    Unlock,
+    InnerUnlock,
+    Extend,
+    /// A question of the handle, by its number.
+    Query(usize),
+    /// A call of a client that has sent nothing yet, by its number.
+    First(usize),
+}
+
+/// What other clients do meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Others {
+    Nothing,
+    /// One holds the lock, and releases it when the future waits for that.
+    Hold,
+    /// The same, and others wait: since before the first poll if the owner of the future holds the lock, and since after it if not.
+    Wait(Waiters),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Waiters {
+    /// One in the client of the future, and one in another.
+    Near,
+    Far,
+}
+
+/// One owner.
+pub trait Owning: Send {
+    fn acquire(&mut self, how: How) -> BoxFuture<'_, Result<Option<LockGuard>>>;
+
+    /// Calls that change nothing while nobody holds the lock.
+    fn queries(&self) -> Vec<BoxFuture<'_, ()>>;
+}
+
+/// A type of lock whose futures are dropped.
+pub trait Droppable: 'static {
+    /// Whether its calls can wait.
+    const WAITS: bool = true;
+    /// Whether an owner can acquire it twice.
+    const REENTERS: bool = false;
+
+    fn owner(client: &LockClient) -> Box<dyn Owning>;
+    /// An owner whose hold excludes all others.
+    fn rival(client: &LockClient) -> Box<dyn Owning>;
+}
+
+impl<F: Fixture> Droppable for F {
+    const REENTERS: bool = true;
+
+    fn owner(client: &LockClient) -> Box<dyn Owning> {
+        Box::new(F::lock(client, "a"))
+    }
+
+    fn rival(client: &LockClient) -> Box<dyn Owning> {
+        Box::new(F::rival(client, "a"))
+    }
+}
+
+impl<K: BaseLock> Owning for Lock<'static, K> {
+    fn acquire(&mut self, how: How) -> BoxFuture<'_, Result<Option<LockGuard>>> {
+        async move {
+            let guard = match how {
+                How::Waits => Some(self.lock().await?),
+                How::Tries => self.try_lock().await?,
+                How::WaitsFor(limit) => self.try_lock_for(limit).await?,
+            };
+            Ok(guard.map(LockGuard::into_plain))
+        }
+        .boxed()
+    }
+
+    fn queries(&self) -> Vec<BoxFuture<'_, ()>> {
+        let (is_locked, lease) = (self.is_locked().map(drop), self.remaining_lease().map(drop));
+        vec![is_locked.boxed(), lease.boxed(), self.force_unlock().map(drop).boxed()]
+    }
+}
+
+/// So many of two permits.
+pub struct Permits<const COUNT: u32>;
+
+impl<const COUNT: u32> Droppable for Permits<COUNT> {
+    fn owner(client: &LockClient) -> Box<dyn Owning> {
+        Box::new((client.semaphore("a", 2), COUNT))
+    }
+
+    fn rival(client: &LockClient) -> Box<dyn Owning> {
+        Box::new((client.semaphore("a", 2), 2))
+    }
+}
+
+impl Owning for (Semaphore, u32) {
+    fn acquire(&mut self, how: How) -> BoxFuture<'_, Result<Option<LockGuard>>> {
+        let (semaphore, count) = &*self;
+        async move {
+            let guard = match how {
+                How::Waits => Some(semaphore.acquire_many(*count).await?),
+                How::Tries => semaphore.try_acquire_many(*count).await?,
+                How::WaitsFor(limit) => semaphore.try_acquire_many_for(*count, limit).await?,
+            };
+            Ok(guard.map(LockGuard::into_plain))
+        }
+        .boxed()
+    }
+
+    fn queries(&self) -> Vec<BoxFuture<'_, ()>> {
+        vec![self.0.available_permits().map(drop).boxed(), self.0.total().map(drop).boxed()]
+    }
+}
+
+/// One of two jobs. Those who wait do so for both.
+pub struct Jobs;
+
+impl Droppable for Jobs {
+    const WAITS: bool = false;
+
+    fn owner(client: &LockClient) -> Box<dyn Owning> {
+        Box::new(client.claims("a"))
+    }
+
+    fn rival(client: &LockClient) -> Box<dyn Owning> {
+        Box::new(MultiLock::new([client.rlock("{a}:1"), client.rlock("{a}:2")]).unwrap())
+    }
+}
+
+impl Owning for Claims {
+    fn acquire(&mut self, _: How) -> BoxFuture<'_, Result<Option<LockGuard>>> {
+        self.claim(["1", "2"]).map(|claim| Ok(claim?.map(LockGuard::into_plain))).boxed()
+    }
+
+    fn queries(&self) -> Vec<BoxFuture<'_, ()>> {
+        vec![self.check().map(drop).boxed()]
+    }
+}
+
+/// What is dropped, when, and what others do meanwhile.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    dropped: Dropped,
+    others: Others,
+    pause: Pause,
+    polls: usize,
+}
+
+/// Who else has the lock, or wants it.
+struct Beside {
+    holder: Option<LockGuard>,
+    waiters: Vec<JoinHandle<()>>,
+}
+
+/// The scene, the client whose futures are dropped, and another one.
 struct Sweep {
     scene: Scene,
     locks: LockClient,
+    beside: LockClient,
+    /// What is left when nobody holds the lock: a semaphore keeps its number of permits.
+    keys: Vec<String>,
     tasks: usize,
 }
 
 impl Sweep {
-    async fn new() -> Self {
+    async fn new<D: Droppable>() -> Self {
         let scene = Scene::start();
         // Without polling, so that a lost wake-up shows.
-        let locks = scene.client_with(patient().safety_poll(Duration::from_secs(3_600))).await;
-        // Make all connections, and use the subscriber once.
-        for name in 0..20 {
-            locks.rlock(format!("warm {name}")).lock().await.unwrap().unlock().await.unwrap();
+        let config = || patient().safety_poll(3_600 * SECOND);
+        let (locks, beside) = (scene.client_with(config()).await, scene.client_with(config()).await);
+        // Make all connections, and use the subscribers once.
+        for client in [&locks, &beside] {
+            for name in 0..20 {
+                client.rlock(format!("warm {name}")).lock().await.unwrap().unlock().await.unwrap();
+            }
         }
-        let held = locks.rlock("warm").lock().await.unwrap();
-        let waiting = tokio::spawn({
-            let locks = locks.clone();
-            async move { locks.rlock("warm").lock().await.unwrap().unlock().await }
-        });
-        eventually("the waiter subscribes", || scene.server.channels(), |channels| channels.len() == 1).await;
+        let held = D::rival(&locks).acquire(How::Waits).await.unwrap().unwrap();
+        let waiting = [&locks, &beside].map(waits::<D>);
+        eventually("they subscribe", || scene.server.channels(), |channels| !channels.is_empty()).await;
         held.unlock().await.unwrap();
-        soon(waiting).await.unwrap().unwrap();
-        scene.quiet().await;
-        let tasks = tasks();
-        Self { scene, locks, tasks }
+        for waiter in waiting {
+            soon(waiter).await.unwrap();
+        }
+        let channels = || scene.server.channels();
+        eventually("no channel is left", channels, Vec::is_empty).await;
+        let keys = scene.server.keys();
+        Self { scene, locks, beside, keys, tasks: tasks() }
     }
 
-    /// Another owner acquires the lock at once, not after the lease of 30 s, and nothing is left.
-    async fn is_clean<F: Fixture>(&self, name: &str, what: &str) {
-        let mut rival = F::rival(&self.locks, name);
-        let guard = timeout(LIMIT / 2, rival.lock())
-            .await
-            .unwrap_or_else(|_| panic!("{what}: the lock is still held"));
-        guard.unwrap().unlock().await.unwrap();
-        self.scene.quiet().await;
-        eventually(&format!("{what}: no task is left"), tasks, |&left| left <= self.tasks).await;
+    fn waiters<D: Droppable>(&self, others: Others) -> Vec<JoinHandle<()>> {
+        let clients = match others {
+            Others::Nothing | Others::Hold => &[][..],
+            Others::Wait(Waiters::Near) => &[&self.locks, &self.beside],
+            Others::Wait(Waiters::Far) => &[&self.beside],
+        };
+        clients.iter().map(|client| waits::<D>(client)).collect()
+    }
+
+    /// Returns the guard of the owner. If others are to wait, they do so when it returns.
+    async fn held<D: Droppable>(&self, case: Case, owner: &mut dyn Owning, beside: &mut Beside) -> LockGuard {
+        let guard = owner.acquire(How::Waits).await.unwrap().unwrap();
+        beside.waiters = self.waiters::<D>(case.others);
+        if !beside.waiters.is_empty() {
+            eventually("they subscribe", || self.scene.server.channels(), |channels| !channels.is_empty())
+                .await;
+        }
+        guard
+    }
+
+    /// Returns whether the future completed.
+    async fn step<D: Droppable>(&self, case: Case) -> bool {
+        let mut owner = D::owner(&self.locks);
+        let mut beside = Beside { holder: None, waiters: Vec::new() };
+        let is_done = match case.dropped {
+            Dropped::Acquire(how) => {
+                if case.others != Others::Nothing {
+                    beside.holder = D::rival(&self.beside).acquire(How::Waits).await.unwrap();
+                }
+                let got = self.left::<D, _>(case, &mut beside, owner.acquire(how)).await;
+                let is_done = got.map(|guard| drop(guard.unwrap())).is_some();
+                if case.others == Others::Nothing && D::REENTERS {
+                    let again = soon(owner.acquire(How::Tries)).await.unwrap();
+                    again
+                        .unwrap_or_else(|| panic!("{case:?}: its own call is in the way"))
+                        .unlock()
+                        .await
+                        .unwrap();
+                }
+                is_done
+            }
+            Dropped::Reentry => {
+                let outer = self.held::<D>(case, &mut *owner, &mut beside).await;
+                let got = self.left::<D, _>(case, &mut beside, owner.acquire(How::Waits)).await;
+                let is_done = got.map(|guard| drop(guard.unwrap())).is_some();
+                self.is_held_once::<D>(case, &outer).await;
+                outer.unlock().await.expect("the lock was held throughout");
+                is_done
+            }
+            Dropped::Unlock => {
+                let guard = self.held::<D>(case, &mut *owner, &mut beside).await;
+                let released = self.left::<D, _>(case, &mut beside, guard.unlock()).await;
+                released.map(Result::unwrap).is_some()
+            }
+            Dropped::InnerUnlock => {
+                let outer = self.held::<D>(case, &mut *owner, &mut beside).await;
+                let inner = owner.acquire(How::Waits).await.unwrap().unwrap();
+                let released = self.left::<D, _>(case, &mut beside, inner.unlock()).await;
+                // A re-entry before the release ran must not break the count.
+                let again = owner.acquire(How::Waits).await.unwrap().unwrap();
+                assert_eq!(self.shown().await, Some(2), "{case:?}");
+                again.unlock().await.unwrap();
+                self.is_held_once::<D>(case, &outer).await;
+                outer.unlock().await.expect("the lock was held throughout");
+                released.map(Result::unwrap).is_some()
+            }
+            Dropped::Extend => {
+                let guard = self.held::<D>(case, &mut *owner, &mut beside).await;
+                let extended = self.left::<D, _>(case, &mut beside, guard.extend(30 * SECOND)).await;
+                guard.unlock().await.expect("the lock was not touched");
+                extended.map(Result::unwrap).is_some()
+            }
+            Dropped::Query(number) => {
+                let query = owner.queries().swap_remove(number);
+                self.left::<D, _>(case, &mut beside, query).await.is_some()
+            }
+            Dropped::First(number) => {
+                let fresh = self.scene.client().await;
+                let first = first::<D>(&fresh, number, self.scene.server.url());
+                self.left::<D, _>(case, &mut beside, first).await.is_some()
+            }
+        };
+        drop(owner);
+        if let Some(holder) = beside.holder {
+            holder.unlock().await.expect("the lock was not touched");
+        }
+        self.is_clean::<D>(&case, beside.waiters).await;
+        is_done
+    }
+
+    /// Polls a future this many times, each time after it was woken. Then leaves it for a while, and drops it. `None`: it was dropped.
+    async fn left<D: Droppable, T>(
+        &self,
+        case: Case,
+        beside: &mut Beside,
+        future: impl Future<Output = T>,
+    ) -> Option<T> {
+        let mut future = task::spawn(future);
+        for poll in 1..=case.polls {
+            if let Poll::Ready(output) = future.poll() {
+                return Some(output);
+            }
+            if poll == 1 && beside.waiters.is_empty() {
+                beside.waiters = self.waiters::<D>(case.others);
+            }
+            if poll < case.polls {
+                self.woken(case, beside, &mut future).await;
+            }
+        }
+        match case.pause {
+            Pause::No => {}
+            Pause::Sent => yield_now().await,
+            Pause::Answered => self.woken(case, beside, &mut future).await,
+        }
+        None
+    }
+
+    /// Waits until the future was woken. If it waits for the holder, that one releases the lock.
+    async fn woken<F: Future>(&self, case: Case, beside: &mut Beside, future: &mut task::Spawn<F>) {
+        let is_idle = timeout(IDLE, woken(future)).await.is_err();
+        if is_idle {
+            let gives_up = matches!(case.dropped, Dropped::Acquire(How::WaitsFor(limit)) if limit < SECOND);
+            if let Some(holder) = beside.holder.take_if(|_| !gives_up) {
+                holder.unlock().await.unwrap();
+            }
+            woken(future).await;
+        }
+    }
+
+    /// The number of holds of a lock that the server shows.
+    async fn shown(&self) -> Option<u64> {
+        self.locks.inspect("a").await.unwrap().map(|found| found.holders[0].holds)
+    }
+
+    /// Only the outer hold is left of two, and nobody else has the lock.
+    async fn is_held_once<D: Droppable>(&self, case: Case, outer: &LockGuard) {
+        let start = Instant::now();
+        while self.shown().await != Some(1) {
+            assert!(start.elapsed() < LIMIT / 2, "{case:?}: {:?} holds", self.shown().await);
+            sleep(MS).await;
+        }
+        assert_eq!((outer.hold_count(), outer.is_lost()), (1, false), "{case:?}");
+        let tried = D::rival(&self.beside).acquire(How::Tries).await.unwrap();
+        assert!(tried.is_none(), "{case:?}: the outer hold must stay");
+    }
+
+    /// Those who wait acquire the lock at once, not after the lease of 30 s, and nothing is left.
+    async fn is_clean<D: Droppable>(&self, what: &dyn Debug, waiters: Vec<JoinHandle<()>>) {
+        for waiter in waiters.into_iter().chain([waits::<D>(&self.beside)]) {
+            let got = timeout(LIMIT / 2, waiter).await;
+            got.unwrap_or_else(|_| panic!("{what:?}: the lock is still held, or nobody was woken")).unwrap();
+        }
+        let left = || (self.scene.server.keys(), self.scene.server.channels(), tasks());
+        let is_nothing = |(keys, channels, tasks): &(Vec<String>, Vec<String>, usize)| {
+            *keys == self.keys && channels.is_empty() && *tasks <= self.tasks
+        };
+        eventually(&format!("{what:?}: nothing is left"), left, is_nothing).await;
     }
 
     async fn end(self) {
-        drop(self.locks);
+        for client in [self.locks, self.beside] {
+            soon(client.shutdown()).await.unwrap();
+        }
+        self.scene.server.run::<()>(&["FLUSHALL"]);
         self.scene.end().await;
     }
 }
 
+/// A waiter that acquires the lock, and releases it.
+fn waits<D: Droppable>(client: &LockClient) -> JoinHandle<()> {
+    let mut rival = D::rival(client);
+    tokio::spawn(async move {
+        rival.acquire(How::Waits).await.unwrap().unwrap().unlock().await.unwrap();
+    })
+}
+
+/// A call of a client that has to connect first, or that connects or shuts down.
+fn first<D: Droppable>(fresh: &LockClient, number: usize, url: String) -> BoxFuture<'_, ()> {
+    match number {
+        0 => {
+            let mut owner = D::owner(fresh);
+            async move { drop(owner.acquire(How::Waits).await.unwrap()) }.boxed()
+        }
+        1 => fresh.inspect("a").map(drop).boxed(),
+        2 => fresh.shutdown().map(drop).boxed(),
+        _ => LockClient::connect(source(&url)).map(drop).boxed(),
+    }
+}
+
 /// Drops the future after 1, 2, 3 … polls, until it completes, and with each kind of pause before the drop.
-async fn sweep(mut step: impl AsyncFnMut(usize, Pause) -> bool) {
-    for pause in Pause::ALL {
+async fn sweep<D: Droppable>(it: &Sweep, dropped: Dropped, others: Others) {
+    for pause in [Pause::No, Pause::Sent, Pause::Answered] {
         let mut polls = 1;
-        while !step(polls, pause).await {
+        while !it.step::<D>(Case { dropped, others, pause, polls }).await {
             polls += 1;
             assert!(polls < MOST_POLLS, "the future did not complete in {polls} polls");
         }
-        assert!(polls > 1, "the future never waited");
-    }
-}
-
-/// Guarantee 11.
-pub async fn a_dropped_lock_leaves_nothing<F: Fixture>() {
-    let it = Sweep::new().await;
-    sweep(async |polls, pause| {
-        let mut lock = F::lock(&it.locks, "a");
-        let done = left(polls, pause, lock.lock()).await.map(|guard| drop(guard.unwrap()));
-        it.is_clean::<F>("a", &format!("lock, {polls} polls, {pause:?}")).await;
-        done.is_some()
-    })
-    .await;
-    // The same on a client that has to connect first.
-    sweep(async |polls, pause| {
-        let fresh = it.scene.client().await;
-        let done = left(polls, pause, async { F::lock(&fresh, "b").lock().await.map(drop) }).await;
-        drop(fresh);
-        it.is_clean::<F>("b", &format!("lock of a new client, {polls} polls, {pause:?}")).await;
-        done.is_some()
-    })
-    .await;
-    it.end().await;
-}
-
-/// Guarantee 11.
-pub async fn a_dropped_wait_leaves_nothing<F: Fixture>() {
-    let it = Sweep::new().await;
-    // A waiter that acquires in the end, one that times out, and one with another waiter behind it.
-    for (wait, released_after, behind) in
-        [(10 * SECOND, 30 * MS, false), (30 * MS, 10 * SECOND, false), (10 * SECOND, 30 * MS, true)]
-    {
-        sweep(async |polls, pause| {
-            let holder = F::lock(&it.locks, "a").lock().await.unwrap();
-            let releasing = tokio::spawn(async move {
-                let released = timeout(released_after, std::future::pending::<()>());
-                released.await.unwrap_err();
-                holder.unlock().await.unwrap();
-            });
-            let is_over = AtomicBool::new(false);
-            let waiting = async {
-                let mut lock = F::rival(&it.locks, "a");
-                let got = left(polls, pause, lock.try_lock_for(wait)).await;
-                is_over.store(true, Ordering::Relaxed);
-                got.map(|got| drop(got.unwrap()))
-            };
-            let next = async {
-                if behind {
-                    let waits = || is_over.load(Ordering::Relaxed) || !it.scene.server.channels().is_empty();
-                    eventually("the first waits, or was dropped before", waits, |&waits| waits).await;
-                    let mut next = F::rival(&it.locks, "a");
-                    let guard = soon(next.lock()).await.unwrap();
-                    guard.unlock().await.unwrap();
-                }
-            };
-            let (done, ()) = tokio::join!(waiting, next);
-            if released_after > SECOND {
-                releasing.abort(); // which drops its guard
-            }
-            let _ = soon(releasing).await;
-            it.is_clean::<F>("a", &format!("wait of {wait:?}, {polls} polls, {pause:?}")).await;
-            done.is_some()
-        })
-        .await;
-    }
-    it.end().await;
-}
-
-/// Guarantee 11.
-pub async fn a_dropped_try_leaves_nothing<F: Fixture>() {
-    let it = Sweep::new().await;
-    for held in [false, true] {
-        sweep(async |polls, pause| {
-            let holder = if held { Some(F::lock(&it.locks, "a").lock().await.unwrap()) } else { None };
-            let mut lock = F::rival(&it.locks, "a");
-            let done = left(polls, pause, lock.try_lock()).await.map(|got| drop(got.unwrap()));
-            if let Some(holder) = holder {
-                holder.unlock().await.expect("the lock was not touched");
-            }
-            it.is_clean::<F>("a", &format!("try_lock, held {held}, {polls} polls, {pause:?}")).await;
-            done.is_some()
-        })
-        .await;
-    }
-    it.end().await;
-}
-
-/// Guarantee 11.
-pub async fn a_dropped_reentry_leaves_the_outer_hold<F: Fixture>() {
-    let it = Sweep::new().await;
-    sweep(async |polls, pause| {
-        let mut lock = F::lock(&it.locks, "a");
-        let outer = lock.lock().await.unwrap();
-        let done = left(polls, pause, lock.lock()).await.map(|guard| drop(guard.unwrap()));
-        let holds = async || it.locks.inspect("a").await.unwrap().map(|found| found.holders[0].holds);
-        let start = Instant::now();
-        while holds().await != Some(1) {
-            assert!(start.elapsed() < LIMIT / 2, "{polls} polls, {pause:?}: {:?} holds", holds().await);
-            sleep(MS).await;
-        }
-        assert_eq!(
-            (lock.hold_count(), outer.hold_count(), outer.is_lost()),
-            (1, 1, false),
-            "{polls} polls, {pause:?}"
-        );
-        outer.unlock().await.expect("the lock was held throughout");
-        it.is_clean::<F>("a", &format!("re-entry, {polls} polls, {pause:?}")).await;
-        done.is_some()
-    })
-    .await;
-    it.end().await;
-}
-
-/// Guarantee 11.
-pub async fn a_dropped_unlock_releases<F: Fixture>() {
-    let it = Sweep::new().await;
-    sweep(async |polls, pause| {
-        let guard = F::lock(&it.locks, "a").lock().await.unwrap();
-        let done = left(polls, pause, guard.unlock()).await.map(Result::unwrap);
-        it.is_clean::<F>("a", &format!("unlock, {polls} polls, {pause:?}")).await;
-        done.is_some()
-    })
-    .await;
-    it.end().await;
-}
-
-/// Guarantee 11.
-pub async fn a_dropped_inner_unlock_releases_one<F: Fixture>() {
-    let it = Sweep::new().await;
-    sweep(async |polls, pause| {
-        let mut lock = F::lock(&it.locks, "a");
-        let (outer, inner) = (lock.lock().await.unwrap(), lock.lock().await.unwrap());
-        let done = left(polls, pause, inner.unlock()).await.map(Result::unwrap);
-        assert_eq!(lock.hold_count(), 1);
+        // An `unlock` hands the lock over to a waiter of the same client, and does not wait.
         assert!(
-            F::rival(&it.locks, "a").try_lock().await.unwrap().is_none(),
-            "{polls} polls, {pause:?}: the outer hold must stay"
+            polls > 1 || others == Others::Wait(Waiters::Near),
+            "{dropped:?}, {others:?}: it never waited"
         );
-        // A re-entry before the release ran must not break the count.
-        let again = lock.lock().await.unwrap();
-        assert_eq!(
-            it.locks.inspect("a").await.unwrap().unwrap().holders[0].holds,
-            2,
-            "{polls} polls, {pause:?}"
-        );
-        again.unlock().await.unwrap();
-        outer.unlock().await.expect("the lock was held throughout");
-        it.is_clean::<F>("a", &format!("inner unlock, {polls} polls, {pause:?}")).await;
-        done.is_some()
-    })
-    .await;
-    it.end().await;
+    }
 }
 
 /// Guarantee 11.
-pub async fn dropped_queries_leave_nothing<F: Fixture>() {
-    let it = Sweep::new().await;
-    for query in 0..7 {
-        sweep(async |polls, pause| {
-            let lock = F::lock(&it.locks, "a");
-            let guard = F::lock(&it.locks, "b").lock().await.unwrap();
-            let done = match query {
-                0 => left(polls, pause, lock.is_locked()).await.is_some(),
-                1 => left(polls, pause, lock.remaining_lease()).await.is_some(),
-                2 => left(polls, pause, lock.force_unlock()).await.is_some(),
-                3 => left(polls, pause, it.locks.inspect("b")).await.is_some(),
-                4 => left(polls, pause, guard.extend(30 * SECOND)).await.is_some(),
-                5 => left(polls, pause, LockClient::connect(source(&it.scene.server.url()))).await.is_some(),
-                _ => {
-                    let client = it.scene.client().await;
-                    left(polls, pause, client.shutdown()).await.is_some()
-                }
-            };
-            guard.unlock().await.expect("the lock was not touched");
-            it.is_clean::<F>("a", &format!("query {query}, {polls} polls, {pause:?}")).await;
-            done
-        })
-        .await;
+pub async fn a_dropped_call_leaves_nothing<D: Droppable>() {
+    let it = Sweep::new::<D>().await;
+    let waiters = [Waiters::Near, Waiters::Far].map(Others::Wait);
+    let acquires = [How::Tries, How::Waits, How::WaitsFor(10 * SECOND), How::WaitsFor(3 * IDLE)];
+    for &how in &acquires[..if D::WAITS { 4 } else { 1 }] {
+        for others in [Others::Nothing, Others::Hold].into_iter().chain(waiters) {
+            sweep::<D>(&it, Dropped::Acquire(how), others).await;
+        }
     }
-    // `ended` and `run`.
-    let guard = F::leased(&it.locks, "a", LIMIT).lock().await.unwrap();
-    assert!(left(1, Pause::No, guard.ended()).await.is_none());
-    assert!(left(1, Pause::No, guard.run(std::future::pending::<()>())).await.is_none());
-    guard.unlock().await.unwrap();
-    it.is_clean::<F>("a", "ended and run").await;
+    let of_holder = [Dropped::Unlock, Dropped::Extend, Dropped::Reentry, Dropped::InnerUnlock];
+    for &dropped in &of_holder[..if D::REENTERS { 4 } else { 2 }] {
+        for others in [Others::Nothing].into_iter().chain(waiters) {
+            sweep::<D>(&it, dropped, others).await;
+        }
+    }
+    let queries = (0..D::owner(&it.locks).queries().len()).map(Dropped::Query);
+    for dropped in queries.chain((0..4).map(Dropped::First)) {
+        sweep::<D>(&it, dropped, Others::Nothing).await;
+    }
     it.end().await;
 }
 
@@ -300,7 +463,7 @@ pub async fn dropped_queries_leave_nothing<F: Fixture>() {
 pub async fn drops_at_random_moments_under_load_leave_nothing<F: Fixture>() {
     const TASKS: usize = 12;
     const DROPS: usize = 60;
-    let it = Sweep::new().await;
+    let it = Sweep::new::<F>().await;
     let mut working = JoinSet::new();
     for task in 0..TASKS {
         let locks = it.locks.clone();
@@ -310,13 +473,18 @@ pub async fn drops_at_random_moments_under_load_leave_nothing<F: Fixture>() {
             let ((), whole) = timed(two_holds(lock(0))).await;
             let mut completed = 0;
             for round in 1..=DROPS {
-                let work = two_holds(lock(round));
                 // A timer is too coarse for some of the moments, so the others count polls.
-                completed += usize::from(if round % 2 == 0 {
-                    timeout(whole.mul_f64(moment(task, round)), work).await.is_ok()
+                let mut work = pin!(two_holds(lock(round)));
+                let mut is_done = false;
+                if round % 2 == 0 {
+                    is_done = timeout(whole.mul_f64(moment(task, round)), work).await.is_ok();
                 } else {
-                    left(1 + round % 7, Pause::ALL[round % 3], work).await.is_some()
-                });
+                    for _ in 0..=round % 7 {
+                        is_done = is_done || work.as_mut().now_or_never().is_some();
+                        yield_now().await;
+                    }
+                }
+                completed += usize::from(is_done);
             }
             completed
         });
@@ -327,8 +495,10 @@ pub async fn drops_at_random_moments_under_load_leave_nothing<F: Fixture>() {
         "{completed} of all futures completed: some must complete and some must be dropped"
     );
     for name in 0..3 {
-        it.is_clean::<F>(&format!("load {name}"), "load").await;
+        let mut rival = F::rival(&it.beside, &format!("load {name}"));
+        timeout(LIMIT / 2, rival.lock()).await.expect("it is free").unwrap().unlock().await.unwrap();
     }
+    it.is_clean::<F>(&"load", Vec::new()).await;
     it.end().await;
 }
 
@@ -377,10 +547,12 @@ pub async fn shutdown_releases_what_was_dropped<F: Fixture>() {
 
 /// Guarantees 11 and 12. A drop never waits and never panics, with or without a runtime.
 pub async fn a_guard_can_be_dropped_anywhere<F: Fixture>() {
-    let it = Sweep::new().await;
-    let guard = F::lock(&it.locks, "a").lock().await.unwrap();
+    let it = Sweep::new::<F>().await;
+    let guard = F::leased(&it.locks, "a", LIMIT).lock().await.unwrap();
+    assert!(guard.ended().now_or_never().is_none());
+    assert!(guard.run(std::future::pending::<()>()).now_or_never().is_none());
     std::thread::spawn(move || drop(guard)).join().expect("dropped without a runtime");
-    it.is_clean::<F>("a", "a thread without a runtime").await;
+    it.is_clean::<F>(&"a thread without a runtime", Vec::new()).await;
 
     let guard = F::lock(&it.locks, "a").lock().await.unwrap();
     let unwound = tokio::spawn(async move {
@@ -388,7 +560,7 @@ pub async fn a_guard_can_be_dropped_anywhere<F: Fixture>() {
         panic!("on purpose");
     });
     assert!(unwound.await.is_err());
-    it.is_clean::<F>("a", "a panic").await;
+    it.is_clean::<F>(&"a panic", Vec::new()).await;
 
     // A future that was started here and is dropped elsewhere.
     let mut lock = F::lock(&it.locks, "a");
@@ -401,13 +573,13 @@ pub async fn a_guard_can_be_dropped_anywhere<F: Fixture>() {
     let mut started = Box::pin(started);
     assert!(timeout(50 * MS, &mut started).await.is_err());
     std::thread::spawn(move || drop(started)).join().expect("dropped without a runtime");
-    it.is_clean::<F>("a", "a future dropped on a thread without a runtime").await;
+    it.is_clean::<F>(&"a future dropped on a thread without a runtime", Vec::new()).await;
 
     // A channel whose receiver is gone.
     let (sender, receiver) = tokio::sync::oneshot::channel();
     drop(receiver);
     drop(sender.send(F::lock(&it.locks, "a").lock().await.unwrap()));
-    it.is_clean::<F>("a", "a channel").await;
+    it.is_clean::<F>(&"a channel", Vec::new()).await;
 
     // A runtime that ends together with its client.
     let url = it.scene.server.url();

@@ -78,13 +78,7 @@ macro_rules! conformance {
                 a_client_that_shuts_down_wakes_its_waiters
                 without_a_server_a_wait_is_an_error;
             cancellation:
-                a_dropped_lock_leaves_nothing
-                a_dropped_wait_leaves_nothing
-                a_dropped_try_leaves_nothing
-                a_dropped_reentry_leaves_the_outer_hold
-                a_dropped_unlock_releases
-                a_dropped_inner_unlock_releases_one
-                dropped_queries_leave_nothing
+                a_dropped_call_leaves_nothing
                 drops_at_random_moments_under_load_leave_nothing
                 shutdown_releases_what_was_dropped
                 shutdown_reports_what_it_could_not_release
@@ -118,4 +112,10 @@ conformance! {
     read: crate::conformance::ReadLocks;
     rlock: crate::conformance::RLocks;
     write: crate::conformance::WriteLocks;
+}
+
+conformance! {
+    claim: crate::conformance::cancellation::Jobs { cancellation: a_dropped_call_leaves_nothing; }
+    permit: crate::conformance::cancellation::Permits<1> { cancellation: a_dropped_call_leaves_nothing; }
+    permits: crate::conformance::cancellation::Permits<2> { cancellation: a_dropped_call_leaves_nothing; }
 }

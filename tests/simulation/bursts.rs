@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::locks::Claim;
 use crate::onlooker::NUMBER;
-use crate::plan::{MS, SECOND, one, up_to};
+use crate::plan::{FaultKind, MS, SECOND, one, up_to};
 use crate::world::World;
 
 /// How many calls come together, and how many locks there are for them.
@@ -115,7 +115,8 @@ impl Burst {
 }
 
 fn may_lose(world: &World) -> bool {
-    world.plan.can_switch() || world.plan.faults.iter().any(|fault| fault.loses())
+    let loses = |fault: &FaultKind| fault.loses() || *fault == FaultKind::StepClock;
+    world.plan.can_switch() || world.plan.faults.iter().any(loses)
 }
 
 impl Bursts {

@@ -47,6 +47,9 @@ impl Default for Classes {
 impl Plan {
     /// Draws from numbers of its own.
     pub fn with_classes(mut self) -> Self {
+        if self.seed / FIRST % 8 == 7 && !self.can_switch() && self.mode != Mode::Hung {
+            return self.steps_clocks();
+        }
         let residue = self.seed % 16;
         let has_some =
             if self.can_switch() { IN_CLUSTER.contains(&residue) } else { !OTHERS.contains(&residue) };
@@ -80,6 +83,14 @@ impl Plan {
                 2 => self.has_faults_of(FaultKind::MESSAGES, rng),
                 _ => self.has_faults_of(&[FaultKind::MaxClients], rng),
             }
+        }
+        self
+    }
+
+    /// In place of half of the faults, the clocks of servers are set. Of eight worlds from [`FIRST`] on, one, in blocks of so many.
+    fn steps_clocks(mut self) -> Self {
+        for fault in self.faults.iter_mut().step_by(2) {
+            *fault = FaultKind::StepClock;
         }
         self
     }

@@ -216,6 +216,15 @@ async fn make(
         }
         KillProcess => world.kill(process),
         NoPlace => unreachable!("it is from the beginning on"),
+        StepClock => {
+            let seconds = one(&mut rng, &[1, -1, 20, -20, 3_600, -3_600]);
+            world.step_clock(server, seconds);
+            // What was created before would live for an hour longer.
+            if seconds == -3_600 {
+                sleep(time).await;
+                world.step_clock(server, 3_600);
+            }
+        }
         MoveSlot | FailOver | TakeOver | TakeOverOld => {
             let cluster = world.cluster.as_ref().expect("one");
             if kind == MoveSlot {

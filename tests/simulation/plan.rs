@@ -65,7 +65,7 @@ named! {
         KillProcess = "kill", MoveSlot = "move-slot", FailOver = "fail-over", TakeOver = "take-over",
         TakeOverOld = "take-over-old", Suspend = "suspend", HoldMessages = "hold-messages",
         CutMessages = "cut-messages", RefuseMessages = "refuse-messages", DenyMessages = "deny-messages",
-        MaxClients = "max-clients", NoPlace = "no-place",
+        MaxClients = "max-clients", NoPlace = "no-place", StepClock = "step-clock",
     }
 }
 
@@ -80,7 +80,13 @@ impl FaultKind {
     pub const MESSAGES: &[Self] =
         &[Self::HoldMessages, Self::CutMessages, Self::RefuseMessages, Self::DenyMessages];
 
-    /// Whether it only keeps messages away. So it explains no error: waiters poll.
+    /// Whether no call fails because of it. Without messages, waiters poll. And if the server's clock is set, an acquire that comes too
+    /// late is sent again.
+    pub fn explains_no_error(self) -> bool {
+        Self::MESSAGES.contains(&self) || matches!(self, Self::NoPlace | Self::StepClock)
+    }
+
+    /// Whether it only keeps messages away.
     pub fn is_of_messages(self) -> bool {
         Self::MESSAGES.contains(&self) || self == Self::NoPlace
     }

@@ -87,6 +87,10 @@ impl<'a> Script<'a> {
         self.keys.iter().any(|key| is_it(key))
     }
 
+    pub fn last_arg(&self) -> &str {
+        self.arg(self.args.len().saturating_sub(1))
+    }
+
     pub fn arg(&self, index: usize) -> &str {
         self.args.get(index).and_then(|arg| std::str::from_utf8(arg).ok()).unwrap_or("")
     }

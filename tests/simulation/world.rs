@@ -272,6 +272,13 @@ impl World {
         self.oracle().say(now, who, text);
     }
 
+    /// Sets the clock of a server forward by these seconds, or back.
+    pub fn step_clock(&self, server: usize, seconds: i64) {
+        self.servers[server].step_clock(seconds);
+        let now = self.now();
+        self.oracle().steps_clock(now, server, seconds);
+    }
+
     /// Takes the target of a fault, if no other fault has it.
     pub fn is_free(&self, target: (u8, usize, usize)) -> bool {
         self.targets.lock().unwrap_or_else(PoisonError::into_inner).insert(target)

@@ -117,7 +117,8 @@ impl Lease {
             // perhaps took long, or the renewal that is due next belongs to a longer lease.
             let period = period(lease, rules);
             let next = self.renew_at.unwrap_or_else(|| first_renewal(now, period, rules));
-            self.renew_at = Some(next.min(until.minus(lease).plus(period)));
+            let sent = until.plus(lease::margin(lease)).minus(lease);
+            self.renew_at = Some(next.min(sent.plus(period)));
             if is_gone {
                 // An answer said that the server has nothing, perhaps to a command that ran after this acquire. A
                 // renewal asks at once, so that a loss is found.

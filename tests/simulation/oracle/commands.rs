@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::Oracle;
 use super::faults::Fault;
 use crate::locks::{Claim, NAMES};
-use crate::plan::{FaultKind, Kind, Mode};
+use crate::permits::texts;
+use crate::plan::{FaultKind, Kind, Mode, SECOND};
 use crate::trace::Script;
 
 /// Pauses between undos are up to 6 s.
@@ -27,6 +28,9 @@ pub struct Late {
 
 /// The reply to a confirmation of a hold for which nobody waits. Readers join such a hold as one that was granted just now.
 const CONFIRMED: &[u8] = b":-12";
+
+/// The reply to an acquire that came after its end.
+const LATE: &[u8] = b":-9\r\n";
 
 impl Oracle {
     /// A server ran a command.
@@ -68,6 +72,7 @@ impl Oracle {
             return;
         }
         let is_semaphore = script.file.starts_with("semaphore/");
+        self.check_end(now, server, &script, reply, ask);
         for owner in script.owners() {
             let numbers = (server, owner);
             if script.file.ends_with("/acquire.lua") {
@@ -94,6 +99,32 @@ impl Oracle {
             self.violate(now, "i", problem);
         }
         self.check_places(now, server, &script, reply, ask);
+    }
+
+    /// Rule v: an acquire ends by the server's clock: a second after the time limit of a command at the latest, counted from when it was
+    /// sent. Later it changes nothing.
+    fn check_end(
+        &mut self,
+        now: Duration,
+        server: usize,
+        script: &Script<'_>,
+        reply: &[u8],
+        ask: &mut dyn FnMut(&[&str]) -> Vec<u8>,
+    ) {
+        if !script.file.ends_with("/acquire.lua") {
+            return;
+        }
+        let time = texts(&ask(&["TIME"]));
+        let [time, end] = [&*time[0], script.last_arg()].map(|text| text.parse::<u64>().expect("seconds"));
+        // Clocks that were set back count as they were until a connection learns the time again.
+        let here = [Claim { server, name: 0, is_shared: false, permits: 0 }];
+        let is_known = !self.was_stepped(&here, now.saturating_sub(90 * SECOND), now);
+        if is_known && end > time + self.plan.command_timeout.as_secs() + 2 {
+            self.violate(now, "v", format!("{} ends {} s after it came", script.file, end - time));
+        }
+        if time > end && reply != LATE {
+            self.violate(now, "v", format!("{} ran {} s after its end", script.file, time - end));
+        }
     }
 
     /// Rule q: a waiter for a fair lock keeps its place until it is granted the lock or leaves, unless it is dead. And nobody dies whose

@@ -60,6 +60,31 @@ impl Oracle {
         }
     }
 
+    /// The clock of a server is set. A step forward can end leases and places, as if the server had lost them. After a step back,
+    /// what the server has lives for longer.
+    pub fn steps_clock(&mut self, now: Duration, server: usize, seconds: i64) {
+        self.say(now, "fault", format_args!("the clock of server {server} is set by {seconds} s"));
+        let until = if seconds < 0 { now + Duration::from_secs(seconds.unsigned_abs()) } else { now };
+        let kind = Some(FaultKind::StepClock);
+        self.faults.push(Fault { kind, process: None, server: Some(server), start: now, end: until });
+        if seconds > 0 {
+            self.losses[server].push(now);
+            self.waits.forget(server);
+        }
+        self.queues.forget(server);
+        self.leases.shift(server, seconds);
+    }
+
+    /// Whether the clock of one of these servers was set between two times, or is behind.
+    pub(super) fn was_stepped(&self, claims: &[Claim], from: Duration, to: Duration) -> bool {
+        self.faults.iter().any(|fault| {
+            fault.kind == Some(FaultKind::StepClock)
+                && fault.start <= to
+                && from <= fault.end
+                && fault.server.is_none_or(|one| claims.iter().any(|claim| claim.server == one))
+        })
+    }
+
     /// A node takes the place of a master.
     pub fn replaces(&mut self, now: Duration, node: usize, master: usize) {
         if self
@@ -124,7 +149,7 @@ impl Oracle {
         let tail = 2 * self.plan.command_timeout + 2 * SECOND;
         self.faults.iter().any(|fault| {
             (by_full || fault.kind != Some(FaultKind::Full))
-                && !fault.kind.is_some_and(FaultKind::is_of_messages)
+                && !fault.kind.is_some_and(FaultKind::explains_no_error)
                 && fault.start <= to
                 && from <= fault.end.saturating_add(tail)
                 && fault.process.is_none_or(|one| one == process)

@@ -59,6 +59,15 @@ impl Leases {
         self.locks.retain(|(at, _), _| *at != server);
     }
 
+    /// The clock of a server was set.
+    pub fn shift(&mut self, server: usize, seconds: i64) {
+        let by = Duration::from_secs(seconds.unsigned_abs());
+        let locks = self.locks.iter_mut().filter(|((at, _), _)| *at == server);
+        for kept in locks.flat_map(|(_, holds)| holds.values_mut()) {
+            kept.until = if seconds < 0 { kept.until + by } else { kept.until.saturating_sub(by) };
+        }
+    }
+
     /// Until when a server keeps a hold.
     fn until(&self, claim: &Claim, owner: &str) -> Option<Duration> {
         Some(self.locks.get(&(claim.server, claim.name))?.get(owner)?.until)
@@ -270,6 +279,7 @@ impl Oracle {
             && kept.iter().any(|until| until.saturating_sub(now) < lease.mul_f64(0.6))
             && !self.is_closing(entry.process, now)
             && !self.is_killed(entry.process)
+            && !self.was_stepped(&entry.claims, now.saturating_sub(lease), now)
             // A server without memory renews.
             && !self.is_disturbed(entry.process, &entry.claims, now.saturating_sub(lease), now, false)
     }
@@ -300,6 +310,7 @@ impl Oracle {
             if is_asking(first.worker)
                 || of_owner.any(|entry| is_asking(entry.worker))
                 || self.is_disturbed(first.process, &[claim], from, now, true)
+                || self.was_stepped(&[claim], from, now)
             {
                 continue;
             }

@@ -121,6 +121,7 @@ impl Oracle {
 
     fn is_calm(&self, new: &Entry, from: Duration, now: Duration) -> bool {
         !self.is_disturbed(new.process, &new.claims, from, now, true)
+            && !self.was_stepped(&new.claims, from, now)
     }
 
     /// A worker got the hold of another owner of its client.
