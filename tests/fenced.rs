@@ -56,9 +56,9 @@ async fn a_work_that_runs_with_a_token_has_that_of_its_hold_and_stops_when_it_is
     scene.end().await;
 }
 
-/// Guarantee 3. A refused acquire does not count, and an acquire that is sent twice counts once.
+/// Guarantee 3. A refused acquire does not count. If a reply is lost, the acquire is released, and the next one has another token.
 #[tokio::test]
-async fn a_refused_or_repeated_acquire_uses_no_token() {
+async fn a_refused_acquire_uses_no_token_and_a_repeated_one_has_another() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     let config = LockConfig::builder().command_timeout(200 * MS);
@@ -78,7 +78,7 @@ async fn a_refused_or_repeated_acquire_uses_no_token() {
         let guard = soon(ours.fenced_lock("a").lock()).await.unwrap();
         assert_eq!(proxy.swallowed(), before + 1, "the reply must be lost once, and the command repeated");
         let token = guard.token().get();
-        assert_eq!((token, counted()), (last + 1, last + 1));
+        assert_eq!((token, counted()), (last + 2, last + 2));
         soon(guard.unlock()).await.unwrap();
     }
     // If the counter is lost in between, the repeated command still returns a token.
@@ -170,44 +170,6 @@ async fn a_counter_that_cannot_count_grants_nothing() {
     scene.server.run::<()>(&["DEL", COUNTER]);
     token(&locks).await;
     drop(locks);
-    scene.end().await;
-}
-
-/// The reply to an acquire is lost, and somebody overwrites the counter before the acquire is repeated. The repeated acquire finds its
-/// own hold and no token. The hold is released.
-#[tokio::test]
-async fn a_counter_that_is_overwritten_while_the_lock_is_held_leaves_no_hold() {
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let locks = connect(proxy.url(), LockConfig::builder().command_timeout(200 * MS)).await;
-    let broken = [
-        ["SET", COUNTER, "a word"],
-        ["SET", COUNTER, "0"],
-        ["SET", COUNTER, "9999999999999999999"],
-        ["SET", COUNTER, "99999999999999999999"],
-        ["RPUSH", COUNTER, "1"],
-    ];
-    for broken in broken {
-        scene.server.run::<()>(&["DEL", COUNTER]);
-        let before = proxy.swallowed();
-        proxy.swallow(0, false, calls_of("fenced/acquire.lua"));
-        let waiting = tokio::spawn({
-            let locks = locks.clone();
-            async move { locks.fenced_lock("a").lock().await.map(drop) }
-        });
-        eventually("the reply is lost", || proxy.swallowed(), |&now| now > before).await;
-        scene.server.run::<()>(&["DEL", COUNTER]);
-        scene.server.run::<()>(&broken);
-        let error = soon(waiting).await.unwrap().unwrap_err();
-        assert!(
-            matches!(&error, Error::WrongKind { lock, .. } if lock.key == COUNTER),
-            "{broken:?}: {error:?}"
-        );
-        eventually("the hold is released", || scene.server.keys(), Vec::is_empty).await;
-    }
-    locks.shutdown().await.unwrap();
-    scene.server.run::<()>(&["DEL", COUNTER]);
-    drop((locks, proxy));
     scene.end().await;
 }
 

@@ -16,6 +16,7 @@ use crate::engine::grant::Grant;
 use crate::engine::grant::owed::Owed;
 use crate::engine::grant::owner_grants::Start;
 use crate::engine::grant::pending::PendingHold;
+use crate::engine::grant::sharing::Given;
 use crate::engine::handle::Handle;
 use crate::engine::held::HeldLock;
 use crate::engine::lock_ref::LockRef;
@@ -136,7 +137,7 @@ impl<'a> Attempts<'a> {
                 Err(fault) => fault,
             };
             if self.is_unusable(&fault) {
-                self.release(self.handle.config().command_timeout() / 2).await?;
+                self.release(self.handle.config().command_timeout()).await?;
             }
             return Ok(Outcome::Failed(fault));
         }
@@ -188,10 +189,10 @@ impl<'a> Attempts<'a> {
     }
 
     /// Replaces what this call attempted by the hold of another owner of this client.
-    pub(crate) fn hold_instead(&mut self, (pending, until): (PendingHold, Moment)) {
-        (self.until, self.leaves_permits) = (Some(until), false);
+    pub(crate) fn hold_instead(&mut self, given: Given) {
+        (self.until, self.leaves_permits) = (Some(given.until), false);
         self.at = clock::now();
-        Self::forget(self.handle, &mut std::mem::replace(&mut self.pending, pending));
+        Self::forget(self.handle, &mut std::mem::replace(&mut self.pending, PendingHold::given(given)));
     }
 
     /// An attempt that did not become a hold can block its own owner. So the owner's next acquire waits for its release.
