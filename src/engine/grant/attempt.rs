@@ -60,7 +60,7 @@ impl<'a> Attempt<'a> {
     fn sends_on(&mut self, connection: &Connection) {
         self.connection = connection.clone();
         let number = connection.number();
-        self.grants.iter().for_each(|grant| grant.ask(|state| state.on_server.sends_on(number)));
+        self.grants.iter().for_each(|grant| grant.ask(|state| state.on_server.sends(number)));
     }
 
     async fn send(&mut self, call: &Call) -> Result<Reply, Fault> {
@@ -94,7 +94,7 @@ impl<'a> Attempt<'a> {
                 Some(Sent::Unknown) => state.on_server.waits_no_more(grant.late_until(now)),
             }
             // Perhaps an earlier attempt runs after this one, and makes the lease longer.
-            state.lease.outlasts |= state.on_server.is_late();
+            state.lease.outlasts |= state.on_server.late_until().is_some();
         });
     }
 

@@ -13,74 +13,64 @@ pub(super) type ConnectionNumber = u64;
 pub(super) struct OnServer {
     /// The server has something, by the newest answer.
     has: bool,
+    /// Where an acquire was sent for whose answer somebody waits.
+    asked: Option<ConnectionNumber>,
     late: Option<Late>,
 }
 
-/// An acquire without an answer.
+/// Acquires that were not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Late {
-    /// From then on, it can no longer run. `None`: somebody still waits for the answer.
-    until: Option<Moment>,
-    /// Where it was sent. `None`: there are several, on different connections.
+    /// From then on, they can no longer run.
+    until: Moment,
+    /// Where they were sent. `None`: on different connections.
     connection: Option<ConnectionNumber>,
 }
 
 impl OnServer {
     /// Whether the server can have something.
     pub(super) const fn may_exist(&self) -> bool {
-        self.has || self.late.is_some()
+        self.has || self.asked.is_some() || self.late.is_some()
     }
 
     /// Whether the server has something, and every acquire was answered.
     pub(super) const fn is_certain(&self) -> bool {
-        self.has && self.late.is_none()
-    }
-
-    /// Whether an acquire was not answered.
-    pub(super) const fn is_late(&self) -> bool {
-        self.late.is_some()
+        self.has && self.asked.is_none() && self.late.is_none()
     }
 
     /// Until when an acquire without an answer can run.
     pub(super) fn late_until(&self) -> Option<Moment> {
-        self.late?.until
+        self.late.map(|late| late.until)
     }
 
-    /// Records an acquire that is about to be sent.
-    pub(super) fn sends(&mut self, connection: ConnectionNumber) {
-        let connection = match self.late {
-            Some(late) if late.connection != Some(connection) => None,
-            _ => Some(connection),
-        };
-        self.late = Some(Late { until: None, connection });
-    }
-
-    /// Records that the acquire that was sent last did not run there, and is sent on to another server.
-    pub(super) fn sends_on(&mut self, connection: ConnectionNumber) {
-        if let Some(late) = &mut self.late {
-            late.connection = late.connection.map(|_| connection);
-        }
+    /// Records an acquire that is about to be sent, or that did not run where it was sent and is sent on to another server.
+    pub(super) const fn sends(&mut self, connection: ConnectionNumber) {
+        self.asked = Some(connection);
     }
 
     /// Records that nobody waits for the answer any more. If the acquire was sent, it can run until then.
     pub(super) fn waits_no_more(&mut self, until: Moment) {
-        if let Some(late) = &mut self.late {
-            late.until.get_or_insert(until);
-        }
+        let Some(connection) = self.asked.take() else { return };
+        let (before, connection) = match self.late {
+            Some(late) => (late.until, late.connection.filter(|before| *before == connection)),
+            None => (until, Some(connection)),
+        };
+        self.late = Some(Late { until: until.max(before), connection });
     }
 
     /// Records the answer to an acquire, which came on this connection. `has`: whether the server has something, from whether it had
     /// something before.
     pub(super) fn answered(&mut self, connection: ConnectionNumber, has: impl FnOnce(bool) -> bool) {
+        self.asked = None;
         self.late.take_if(|late| late.connection == Some(connection));
         self.has = has(self.has);
     }
 
     /// Records the answer to a release that was sent then. False: an acquire can still run, so another release has to follow.
     pub(super) fn released(&mut self, connection: ConnectionNumber, sent: Moment) -> bool {
-        self.late.take_if(|late| late.connection == Some(connection) || late.until.is_some_and(|until| sent > until));
+        self.late.take_if(|late| late.connection == Some(connection) || sent > late.until);
         self.has = false;
-        self.late.is_none()
+        !self.may_exist()
     }
 
     /// The lease has ended, and no acquire can run.
