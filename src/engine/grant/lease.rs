@@ -165,7 +165,8 @@ impl Lease {
         if !wanted.is_renewed(rules) {
             self.renew_at = None;
         } else if self.renew_at.is_none() {
-            self.renew_at = Some(first_renewal(now, period(wanted.renewed.unwrap_or_default(), rules), rules));
+            self.renew_at =
+                Some(first_renewal(now, period(wanted.renewed.unwrap_or_default(), rules), rules));
         }
         let fixed = wanted.fixed.filter(|_| self.outlasts);
         fixed.into_iter().chain(wanted.acts_at).chain(self.renew_at).chain(self.look.due).min()
@@ -368,7 +369,9 @@ mod tests {
                 }
             }
             assert!(looks <= most && late == 0, "{looks} looks, {late} of them late");
-            let now = NOW.plus(SECOND * 140);
+            let [quiet, now] = [120, 140].map(|seconds| NOW.plus(SECOND * seconds));
+            begins(&mut state, quiet, quiet);
+            found(&mut state, quiet);
             state.lease.look.is_told(now, is_common, &rules());
             assert_eq!(state.lease.look.due, Some(now), "after a time without changes, at once");
         }

@@ -732,7 +732,13 @@ pub(super) mod tests {
             ("it is too old", |_, _| {}, SAME, SECOND, false),
             ("it is perhaps forced", |_, _| {}, Epoch { switches: 0, forced: 1 }, Duration::ZERO, false),
             ("its owner re-enters", |s, _| _ = s.acquires(LEASE, SAME, &rules()), SAME, SECOND / 2, true),
-            ("a new master is asked", |s, _| _ = s.acquires(LEASE, SWITCHED, &rules()), SWITCHED, SECOND / 2, false),
+            (
+                "a new master is asked",
+                |s, _| _ = s.acquires(LEASE, SWITCHED, &rules()),
+                SWITCHED,
+                SECOND / 2,
+                false,
+            ),
             ("it has a longer lease", |s, _| s.asks_for(LEASE * 2, &rules()), SAME, SECOND / 2, false),
             ("an acquire is not answered", |s, _| s.on_server.sends(2), SAME, SECOND / 2, false),
             ("it is lost", |s, _| s.loses(&mut Effects::default()), SAME, SECOND / 2, false),
@@ -744,6 +750,25 @@ pub(super) mod tests {
             event(&mut state, part);
             assert_eq!(joins(&mut state, epoch, NOW.plus(time)).is_some(), can_join, "{case}");
         }
+    }
+
+    #[test]
+    fn a_hold_that_is_offered_is_kept_until_somebody_takes_it_or_its_time_is_over() {
+        let until = NOW.plus(SECOND);
+        let offered = || {
+            let (mut state, part, hold) = granted(usual(None));
+            assert!(
+                state.offers((part, &hold), (SECOND, NOW, until), SAME, NOW, &rules()) && !state.is_owed(NOW)
+            );
+            state
+        };
+        let takes =
+            |state: &mut State, epoch| state.takes_offer(OwnerKey::default(), here(), epoch, NOW).is_some();
+        let mut state = offered();
+        assert!(takes(&mut state, SAME) && !takes(&mut state, SAME) && !state.is_owed(NOW), "one takes it");
+        let mut state = offered();
+        assert!(!takes(&mut state, SWITCHED) && state.is_owed(until));
+        assert!(!takes(&mut state, SAME), "it is released, and this caller read the clock before");
     }
 
     #[test]
