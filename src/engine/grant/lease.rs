@@ -165,7 +165,8 @@ impl Lease {
         if !wanted.is_renewed(rules) {
             self.renew_at = None;
         } else if self.renew_at.is_none() {
-            self.renew_at = Some(first_renewal(now, period(wanted.renewed.unwrap_or_default(), rules), rules));
+            self.renew_at =
+                Some(first_renewal(now, period(wanted.renewed.unwrap_or_default(), rules), rules));
         }
         let fixed = wanted.fixed.filter(|_| self.outlasts);
         fixed.into_iter().chain(wanted.acts_at).chain(self.renew_at).chain(self.look.due).min()
@@ -280,5 +281,125 @@ impl Look {
             self.pause = (2 * self.pause).max(Self::PAUSE).min(period);
         }
         is_look
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::config::LockConfig;
+    use crate::engine::grant::state::State;
+    use crate::engine::grant::state::tests::{LEASE, NOW, SECOND, granted, hold, rules, usual};
+    use crate::engine::hold::Term;
+    use crate::engine::hold::lease::Periods;
+
+    fn due(state: &mut State, now: Moment) -> Option<Moment> {
+        let wanted = state.wanted(now, &rules());
+        state.lease.due(&wanted, now, &rules())
+    }
+
+    fn begins(state: &mut State, due: Moment, now: Moment) -> Option<Duration> {
+        let wanted = state.wanted(now, &rules());
+        state.lease.begins(&wanted, due, now, &rules())
+    }
+
+    fn found(state: &mut State, sent: Moment) {
+        let (wanted, next) = (state.wanted(sent, &rules()), sent.plus(LEASE / 3));
+        let has_ended = state.has_ended(sent);
+        if let (_, Some(lease)) = state.lease.found(&wanted, (sent, next, sent), has_ended, &rules()) {
+            state.keeps_lease(lease, sent, sent);
+        }
+    }
+
+    #[test]
+    fn the_last_renewal_lasts_until_the_end_of_the_hold() {
+        let now = NOW.plus(LEASE - SECOND);
+        for part in 1..100 {
+            let end = now.plus(SECOND + LEASE / 100 * part);
+            let (mut state, _, hold) = granted(usual(Some(end)));
+            let at = due(&mut state, now).expect("a renewal");
+            let asked = begins(&mut state, at, now).expect("a renewal");
+            found(&mut state, now);
+            if asked < LEASE {
+                let left = end.since(now);
+                assert!(asked < left + LEASE / 16 && hold.deadline() == end, "{asked:?} for {left:?}");
+                assert_eq!(due(&mut state, now), Some(end), "nothing is left to renew");
+            }
+        }
+    }
+
+    #[test]
+    fn a_hold_that_comes_during_the_last_renewal_of_another_is_renewed() {
+        let (mut state, part, first) = granted(usual(Some(NOW.plus(LEASE + SECOND))));
+        let now = NOW.plus(LEASE - SECOND);
+        assert!(begins(&mut state, now, now).is_some_and(|asked| asked < LEASE));
+        let until = now.plus(LEASE);
+        state.reenters(part, now).expect("it is held");
+        assert!(state.holds(part, hold(until, usual(Some(NOW.plus(100 * LEASE)))), (until, now), &rules()));
+        found(&mut state, now);
+        state.gives_back(part, &first, now);
+        assert!(due(&mut state, now).expect("a renewal") < until);
+    }
+
+    /// The scheduler takes what is due a little later, to fill a batch. A renewal in place of a look would write.
+    #[test]
+    fn a_look_that_comes_early_is_no_renewal() {
+        let (mut state, ..) = granted(usual(None));
+        state.lease.look.is_told(NOW.plus(SECOND / 2), false, &rules());
+        let at = due(&mut state, NOW).expect("a look");
+        assert_eq!(begins(&mut state, at, NOW), Some(Duration::ZERO));
+        found(&mut state, NOW);
+        let at = due(&mut state, NOW).expect("the renewal");
+        assert_eq!(begins(&mut state, at, NOW), Some(LEASE), "the scheduler fills a batch");
+    }
+
+    /// Renewals find the hold, too. So the changes by renewals of others lead to no looks in the end.
+    #[test]
+    fn a_hold_whose_key_changes_all_the_time_is_only_renewed() {
+        for (is_common, most) in [(false, 7), (true, 1)] {
+            let ((mut state, ..), mut looks, mut late) = (granted(usual(None)), 0, 0);
+            for tick in 1..1_000 {
+                let now = NOW.plus(SECOND / 10 * tick);
+                state.lease.look.is_told(now, is_common, &rules());
+                let at = due(&mut state, now).expect("it is renewed");
+                if at <= now {
+                    let is_look = begins(&mut state, at, now) == Some(Duration::ZERO);
+                    (looks, late) = (looks + u32::from(is_look), late + u32::from(is_look && tick > 500));
+                    found(&mut state, now);
+                }
+            }
+            assert!(looks <= most && late == 0, "{looks} looks, {late} of them late");
+            let [quiet, now] = [120, 140].map(|seconds| NOW.plus(SECOND * seconds));
+            begins(&mut state, quiet, quiet);
+            found(&mut state, quiet);
+            state.lease.look.is_told(now, is_common, &rules());
+            assert_eq!(state.lease.look.due, Some(now), "after a time without changes, at once");
+        }
+    }
+
+    /// The server can keep the lock for longer than a hold that nothing renews. Until then, nothing is due beside one look.
+    #[test]
+    fn the_end_of_a_hold_that_the_server_can_keep_for_longer_is_due() {
+        let (mut state, ..) = granted(Term::default());
+        let look = due(&mut state, NOW).expect("a look");
+        assert!(look < NOW.plus(LEASE) && begins(&mut state, look, look) == Some(Duration::ZERO));
+        found(&mut state, look);
+        state.lease.renew_at = None;
+        assert_eq!(due(&mut state, look), None);
+        state.lease.outlasts = true;
+        assert_eq!(due(&mut state, look), Some(NOW.plus(LEASE)));
+    }
+
+    /// The margin of its lease is longer than the pace that Java's watchdog sets.
+    #[test]
+    fn a_reader_with_a_long_lease_is_not_renewed_at_once() {
+        let lease = 3_600 * SECOND;
+        let config = LockConfig::builder().watchdog_lease(lease).build().expect("valid");
+        let rules = Rules { lease, periods: Periods::new(&config), is_shared: true, ..rules() };
+        let mut of_server = Lease::default();
+        of_server.is_held(Some(lease), lease::deadline(NOW, lease), NOW, false, &rules);
+        assert!(of_server.renew_at.expect("a renewal") >= NOW.plus(FIRST));
+        of_server.is_held(Some(lease), lease::deadline(NOW, lease), NOW, true, &rules);
+        assert_eq!(of_server.renew_at, Some(NOW), "the server perhaps has nothing");
     }
 }

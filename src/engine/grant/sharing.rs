@@ -101,9 +101,8 @@ impl Grant {
         let (epoch, rules) = (self.epoch(), self.rules());
         let offer = |time, granted_at| {
             let until = now.plus(STALLED);
-            let offers = |state: &mut State| {
-                state.offers((part, hold), (time, granted_at, until), epoch, now, rules)
-            };
+            let offers =
+                |state: &mut State| state.offers((part, hold), (time, granted_at, until), epoch, now, rules);
             self.ask(offers).then(|| Offer(Arc::clone(self)))
         };
         let is_offered = engine.check_open().is_ok() && queue.offer(engine.config.sharing(), now, offer);

@@ -628,3 +628,223 @@ impl State {
         self.guards().map(|guard| &guard.hold).next()
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::panic::Location;
+
+    use super::*;
+    use crate::base::config::LockConfig;
+    use crate::engine::grant::lingering;
+    use crate::engine::hold::lease::Periods;
+    use crate::engine::hold::tests::Nobody;
+    use crate::engine::hold::{Renews, Term};
+    use crate::telemetry;
+
+    pub(in crate::engine::grant) const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
+    pub(in crate::engine::grant) const SECOND: Duration = Duration::from_secs(1);
+    pub(in crate::engine::grant) const LEASE: Duration = Duration::from_secs(30);
+    const SAME: Epoch = Epoch { switches: 0, forced: 0 };
+    const SWITCHED: Epoch = Epoch { switches: 1, forced: 0 };
+
+    pub(in crate::engine::grant) fn rules() -> Rules {
+        let periods = Periods::new(&LockConfig::builder().watchdog_lease(LEASE).build().expect("valid"));
+        let within = |time| time;
+        Rules { lease: LEASE, periods, is_shared: false, is_checked: false, sharing: SECOND, within }
+    }
+
+    pub(in crate::engine::grant) fn usual(ends: Option<Moment>) -> Term {
+        Term { renews: Renews::Usual, ends, ..Term::default() }
+    }
+
+    fn here() -> Began {
+        Began { task: None, at: Location::caller() }
+    }
+
+    /// An id for which an owner acquires, on connection 1.
+    fn asked() -> (State, PartKey) {
+        let mut state = State::default();
+        let part = state.attaches(OwnerKey::default(), here());
+        assert!(state.acquires(LEASE, SAME, &rules()));
+        state.on_server.sends(1);
+        (state, part)
+    }
+
+    pub(in crate::engine::grant) fn hold(until: Moment, term: Term) -> Arc<Hold> {
+        Arc::new(Hold::new(until, term, Nobody::lock(), telemetry::Held::default()))
+    }
+
+    /// A hold that the server granted for `LEASE` at `NOW`.
+    pub(in crate::engine::grant) fn granted(term: Term) -> (State, PartKey, Arc<Hold>) {
+        let ((mut state, part), until) = (asked(), NOW.plus(LEASE));
+        state.on_server.answered(1, |_| true);
+        let hold = hold(until, term);
+        assert!(state.holds(part, Arc::clone(&hold), (until, NOW), &rules()));
+        (state, part, hold)
+    }
+
+    fn joins(state: &mut State, epoch: Epoch, now: Moment) -> Option<PartKey> {
+        Some(state.joins(OwnerKey::default(), here(), epoch, now, &rules())?.0)
+    }
+
+    #[test]
+    fn a_hold_is_needed_by_guards_and_acquires_and_without_them_it_is_owed_once() {
+        let (mut state, part) = asked();
+        assert!(!state.is_owed(NOW), "an acquire is under way");
+        state.ends_pending(part, NOW);
+        assert!(state.is_owed(NOW) && !state.is_owed(NOW) && !state.finds_nothing(&mut Effects::default()));
+
+        let (mut state, one, first) = granted(usual(None));
+        assert!(state.opens(None, NOW) && state.reenters(one, NOW).is_some() && !state.is_owed(NOW));
+        assert!(state.gives_back(one, &first, NOW) && !state.is_owed(NOW), "a re-entry is under way");
+        let two = joins(&mut state, SAME, NOW).expect("it is open");
+        let second = hold(NOW.plus(LEASE), usual(None));
+        assert!(state.holds(two, Arc::clone(&second), (NOW.plus(LEASE), NOW), &rules()));
+        state.ends_pending(one, NOW);
+        assert!(!state.has(one) && !state.is_owed(NOW), "another owner has it");
+        state.leaks(two, &second);
+        assert!(!state.has_guards() && !state.is_owed(NOW), "it ends with its lease");
+        assert!(state.is_owed(NOW.plus(LEASE)));
+
+        let mut effects = Effects::default();
+        let (mut state, _, hold) = granted(usual(None));
+        assert!(state.finds_nothing(&mut effects) && effects.is_free && hold.is_lost(NOW));
+        assert!(!state.has_guards() && !state.is_needed(NOW));
+    }
+
+    #[test]
+    fn the_count_of_the_owner_that_asks_is_shown() {
+        let (mut state, one, first) = granted(usual(None));
+        let two = state.attaches(OwnerKey::default(), here());
+        let shows = |state: &mut State, part| Some(state.shows(part, NOW)?.0);
+        assert_eq!((state.reenters(one, NOW), shows(&mut state, two)), (Some(2), Some(1)));
+        assert!(state.ends_pending(one, NOW) && !state.shows_soon(one), "one job is enough");
+        assert_eq!((shows(&mut state, one), state.shows_soon(one)), (Some(1), true));
+        state.gives_back(one, &first, NOW);
+        assert_eq!((shows(&mut state, one), state.reenters(one, NOW)), (None, None));
+    }
+
+    #[test]
+    fn a_reader_joins_only_a_hold_that_is_young_open_and_certain() {
+        type Event = fn(&mut State, PartKey);
+        let cases: [(&str, Event, Epoch, Duration, bool); 9] = [
+            ("nothing happens", |_, _| {}, SAME, SECOND / 2, true),
+            ("it is too old", |_, _| {}, SAME, SECOND, false),
+            ("it is perhaps forced", |_, _| {}, Epoch { switches: 0, forced: 1 }, Duration::ZERO, false),
+            ("its owner re-enters", |s, _| _ = s.acquires(LEASE, SAME, &rules()), SAME, SECOND / 2, true),
+            (
+                "a new master is asked",
+                |s, _| _ = s.acquires(LEASE, SWITCHED, &rules()),
+                SWITCHED,
+                SECOND / 2,
+                false,
+            ),
+            ("it has a longer lease", |s, _| s.asks_for(LEASE * 2, &rules()), SAME, SECOND / 2, false),
+            ("an acquire is not answered", |s, _| s.on_server.sends(2), SAME, SECOND / 2, false),
+            ("it is lost", |s, _| s.loses(&mut Effects::default()), SAME, SECOND / 2, false),
+            ("a shutdown gave up its owner", |s, _| s.gives_up(NOW), SAME, SECOND / 2, false),
+        ];
+        for (case, event, epoch, time, can_join) in cases {
+            let (mut state, part, _hold) = granted(usual(None));
+            assert!(state.opens(None, NOW) && state.reenters(part, NOW).is_some());
+            event(&mut state, part);
+            assert_eq!(joins(&mut state, epoch, NOW.plus(time)).is_some(), can_join, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_hold_that_is_offered_is_kept_until_somebody_takes_it_or_its_time_is_over() {
+        let until = NOW.plus(SECOND);
+        let offered = || {
+            let (mut state, part, hold) = granted(usual(None));
+            assert!(
+                state.offers((part, &hold), (SECOND, NOW, until), SAME, NOW, &rules()) && !state.is_owed(NOW)
+            );
+            state
+        };
+        let takes =
+            |state: &mut State, epoch| state.takes_offer(OwnerKey::default(), here(), epoch, NOW).is_some();
+        let mut state = offered();
+        assert!(takes(&mut state, SAME) && !takes(&mut state, SAME) && !state.is_owed(NOW), "one takes it");
+        let mut state = offered();
+        assert!(!takes(&mut state, SWITCHED) && state.is_owed(until));
+        assert!(!takes(&mut state, SAME), "it is released, and this caller read the clock before");
+    }
+
+    #[test]
+    fn an_acquire_that_a_shutdown_gave_up_gets_no_hold_and_what_it_is_granted_is_owed() {
+        let (mut state, part) = asked();
+        state.gives_up(NOW.plus(SECOND));
+        assert!(state.is_owed(NOW));
+        assert!(state.on_server.released(1, NOW), "nothing can arrive behind the release");
+        state.owing = Owing::No;
+        assert!(!state.acquires(LEASE, SAME, &rules()) && !state.is_owed(NOW));
+        state.on_server.answered(1, |_| true); // the acquire had been sent behind the release
+        let until = NOW.plus(LEASE);
+        assert!(!state.holds(part, hold(until, usual(None)), (until, NOW), &rules()));
+        assert!(state.is_owed(NOW));
+    }
+
+    /// A read hold that lingers for a second, and perhaps its reader.
+    fn lingers(is_left: bool) -> State {
+        let (mut state, part, hold) = granted(usual(None));
+        assert!(state.opens(Some(SECOND), NOW));
+        if is_left {
+            state.gives_back(part, &hold, NOW);
+        }
+        state
+    }
+
+    /// Confirms a hold that a reader joined, and that left again.
+    fn confirms(state: &mut State, at: Moment, asked_in: Epoch, answered_in: Epoch) {
+        let part = joins(state, SAME, at).expect("it lingers");
+        state.ends_pending(part, at);
+        if let Some(asked) = lingering::begins(state, asked_in, at) {
+            lingering::confirmed(state, asked, at, false, (answered_in, at), &rules());
+        }
+    }
+
+    #[test]
+    fn readers_join_a_hold_that_lingers_for_a_quarter_longer_than_its_time() {
+        let sent = NOW.plus(SECOND);
+        for (millis, can_join) in [(1_249, true), (1_251, false)] {
+            for is_left in [true, false] {
+                let (time, mut state) = (Duration::from_millis(millis), lingers(is_left));
+                assert_eq!(joins(&mut state, SAME, NOW.plus(time)).is_some(), can_join);
+                let mut state = lingers(is_left);
+                confirms(&mut state, sent, SAME, SAME);
+                assert_eq!(joins(&mut state, SAME, sent.plus(time)).is_some(), can_join);
+                assert!(state.lease.until > NOW.plus(LEASE), "a confirmation renews");
+            }
+        }
+        let mut state = lingers(true);
+        assert!(lingering::begins(&mut state, SAME, sent).is_none() && state.is_owed(sent), "nobody joined");
+    }
+
+    #[test]
+    fn a_hold_that_lingers_ends_after_a_switch_and_at_a_shutdown() {
+        let ends = |event: fn(&mut State)| {
+            let mut state = lingers(true);
+            event(&mut state);
+            state.is_owed(NOW)
+        };
+        assert!(!ends(|state| confirms(state, NOW, SAME, SAME)) && ends(State::closes));
+        assert!(ends(|state| confirms(state, NOW, SWITCHED, SWITCHED)));
+        assert!(ends(|state| confirms(state, NOW, SAME, SWITCHED)));
+    }
+
+    #[test]
+    fn a_lock_stays_held_for_the_longest_minimum_hold_time_with_the_lease_of_its_owner() {
+        let until = NOW.plus(2 * LEASE);
+        for renews in [Renews::Nothing, Renews::Usual, Renews::Lease(SECOND)] {
+            let (mut state, part, hold) = granted(Term { renews, ..Term::default() });
+            let lease = hold.renewed_lease(LEASE);
+            [until, NOW.plus(SECOND)].into_iter().for_each(|until| state.lasts_until(until, lease));
+            assert_eq!(state.begins_to_keep(NOW), None, "its owner has it");
+            state.gives_back(part, &hold, NOW);
+            assert_eq!([(); 2].map(|()| state.begins_to_keep(NOW)), [Some(until), None]);
+            assert_eq!(state.wanted(NOW, &rules()).renewed, lease);
+            assert!(!state.is_owed(until.minus(SECOND)) && state.is_owed(until));
+        }
+    }
+}
