@@ -1,15 +1,14 @@
 //! The settings of a client.
 
-mod durations;
+mod settings;
 #[cfg(test)]
 mod tests;
-pub(crate) mod text;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::config::durations::{Durations, Fields, MINUTE, MS, within};
+use crate::base::config::settings::Settings;
 use crate::base::error::ConfigError;
 
 /// The longest wait of a Java client for a fair lock for which it keeps the order: Redisson's default of `fairLockWaitTimeout`.
@@ -18,11 +17,6 @@ pub(crate) const JAVA_FAIR_WAIT: Duration = Duration::from_secs(300);
 pub(crate) const JAVA_CLOCK_SLACK: Duration = Duration::from_millis(500);
 /// Redisson's default of `lockWatchdogTimeout`.
 const JAVA_WATCHDOG: Duration = Duration::from_secs(30);
-
-const MOST_CONNECTIONS: usize = 64;
-const MOST_REPLICAS: u32 = 16;
-/// The most characters of an identity.
-const LONGEST_IDENTITY: usize = 64;
 
 /// How many replicas must have a hold, and how long an acquire waits for them.
 #[derive(Clone, Copy, Debug)]
@@ -71,8 +65,8 @@ impl Replication {
 /// | `sharded_messages` | `true` | in a cluster, messages stay in their slot (Redisson's `shardedSubscriptionMode`). Equal in all clients |
 /// | `watchdog_thread` | `true` | locks are renewed on a thread of their own, so a blocked runtime loses none |
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "Fields", try_from = "Fields")]
-pub struct LockConfig(LockConfigBuilder);
+#[serde(into = "Settings", try_from = "Settings")]
+pub struct LockConfig(Settings);
 
 /// Builds a [`LockConfig`].
 ///
@@ -82,18 +76,9 @@ pub struct LockConfig(LockConfigBuilder);
 /// let config = LockConfig::builder().connections(4).watchdog_lease(Duration::from_secs(10)).build()?;
 /// # Ok::<(), lockkeeper::ConfigError>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "a builder does nothing until `build`"]
-pub struct LockConfigBuilder {
-    durations: Durations,
-    sync_replicas: u32,
-    connections: usize,
-    name_prefix: String,
-    identity: String,
-    diagnosis: bool,
-    sharded_messages: bool,
-    watchdog_thread: bool,
-}
+pub struct LockConfigBuilder(Settings);
 
 impl LockConfig {
     /// Begins with the default settings.
@@ -115,7 +100,7 @@ impl LockConfig {
     /// # Ok::<(), lockkeeper::ConfigError>(())
     /// ```
     pub fn to_builder(&self) -> LockConfigBuilder {
-        self.0.clone()
+        LockConfigBuilder(self.0.clone())
     }
 
     /// How many replicas must have a hold, and how long an acquire waits for them. `None`: no replica needs it.
@@ -196,21 +181,6 @@ impl LockConfig {
     }
 }
 
-impl Default for LockConfigBuilder {
-    fn default() -> Self {
-        Self {
-            durations: Durations::default(),
-            sync_replicas: 0,
-            connections: 2,
-            name_prefix: String::new(),
-            identity: String::new(),
-            diagnosis: true,
-            sharded_messages: true,
-            watchdog_thread: true,
-        }
-    }
-}
-
 impl LockConfigBuilder {
     /// Sets the number of replicas that must have a hold before the call returns it. Default: 0, calls do not wait for replicas. Up
     /// to 16.
@@ -228,7 +198,7 @@ impl LockConfigBuilder {
     /// # Ok::<(), lockkeeper::ConfigError>(())
     /// ```
     pub const fn sync_replicas(mut self, sync_replicas: u32) -> Self {
-        self.sync_replicas = sync_replicas;
+        self.0.sync_replicas = sync_replicas;
         self
     }
 
@@ -243,7 +213,7 @@ impl LockConfigBuilder {
     /// # Ok::<(), lockkeeper::ConfigError>(())
     /// ```
     pub const fn connections(mut self, connections: usize) -> Self {
-        self.connections = connections;
+        self.0.connections = connections;
         self
     }
 
@@ -255,7 +225,7 @@ impl LockConfigBuilder {
     /// # Ok::<(), lockkeeper::ConfigError>(())
     /// ```
     pub fn name_prefix(mut self, name_prefix: impl Into<String>) -> Self {
-        self.name_prefix = name_prefix.into();
+        self.0.name_prefix = name_prefix.into();
         self
     }
 
@@ -269,7 +239,7 @@ impl LockConfigBuilder {
     /// # Ok::<(), lockkeeper::ConfigError>(())
     /// ```
     pub fn identity(mut self, identity: impl Into<String>) -> Self {
-        self.identity = identity.into();
+        self.0.identity = identity.into();
         self
     }
 
@@ -286,7 +256,7 @@ impl LockConfigBuilder {
     /// # Ok::<(), lockkeeper::ConfigError>(())
     /// ```
     pub const fn diagnosis(mut self, diagnosis: bool) -> Self {
-        self.diagnosis = diagnosis;
+        self.0.diagnosis = diagnosis;
         self
     }
 
@@ -302,7 +272,7 @@ impl LockConfigBuilder {
     /// # Ok::<(), lockkeeper::ConfigError>(())
     /// ```
     pub const fn sharded_messages(mut self, sharded_messages: bool) -> Self {
-        self.sharded_messages = sharded_messages;
+        self.0.sharded_messages = sharded_messages;
         self
     }
 
@@ -320,7 +290,7 @@ impl LockConfigBuilder {
     /// # Ok::<(), lockkeeper::ConfigError>(())
     /// ```
     pub const fn watchdog_thread(mut self, watchdog_thread: bool) -> Self {
-        self.watchdog_thread = watchdog_thread;
+        self.0.watchdog_thread = watchdog_thread;
         self
     }
 
@@ -336,23 +306,21 @@ impl LockConfigBuilder {
     /// assert_eq!(error.field(), "connections");
     /// ```
     pub fn build(self) -> Result<LockConfig, ConfigError> {
-        self.durations.check()?;
-        if !self.durations.writer_turn.is_zero() {
-            within("writer_turn", self.durations.writer_turn, 10 * MS, MINUTE)?;
-        }
-        if self.sync_replicas > MOST_REPLICAS {
-            return Err(ConfigError::new("sync_replicas", format!("must be from 0 to {MOST_REPLICAS}")));
-        }
-        if !(1..=MOST_CONNECTIONS).contains(&self.connections) {
-            return Err(ConfigError::new("connections", format!("must be from 1 to {MOST_CONNECTIONS}")));
-        }
-        if self.identity.len() > LONGEST_IDENTITY
-            || !self.identity.bytes().all(|byte| byte.is_ascii_graphic())
-        {
-            let detail =
-                format!("must be up to {LONGEST_IDENTITY} characters of printable ASCII, without spaces");
-            return Err(ConfigError::new("identity", detail));
-        }
-        Ok(LockConfig(self))
+        self.0.try_into()
+    }
+}
+
+impl TryFrom<Settings> for LockConfig {
+    type Error = ConfigError;
+
+    fn try_from(settings: Settings) -> Result<Self, ConfigError> {
+        settings.check()?;
+        Ok(Self(settings))
+    }
+}
+
+impl From<LockConfig> for Settings {
+    fn from(LockConfig(settings): LockConfig) -> Self {
+        settings
     }
 }

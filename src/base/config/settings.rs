@@ -1,34 +1,46 @@
-//! The settings that are durations, and the form of all settings in a file.
+//! The settings as a builder collects them and a file has them.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::config::text::Text;
 use crate::base::config::{LockConfig, LockConfigBuilder};
 use crate::base::error::ConfigError;
+use crate::base::options::within;
 
 pub(super) const MS: Duration = Duration::from_millis(1);
-pub(super) const SECOND: Duration = Duration::from_secs(1);
-pub(super) const MINUTE: Duration = Duration::from_secs(60);
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
 pub(super) const HOUR: Duration = Duration::from_secs(3_600);
-pub(super) const DAY: Duration = Duration::from_secs(24 * 3_600);
+const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// The settings that are durations: documentation, name, default, shortest and longest value.
-macro_rules! durations {
-    ($( $(#[$doc:meta])* $field:ident: $default:expr, $least:expr, $most:expr; )*) => {
-        #[derive(Clone, Debug, PartialEq, Eq)]
-        pub(super) struct Durations { $( pub(super) $field: Duration, )* }
+const MOST_CONNECTIONS: usize = 64;
+const MOST_REPLICAS: u32 = 16;
+/// The most characters of an identity.
+const LONGEST_IDENTITY: usize = 64;
 
-        impl Default for Durations {
+/// The settings that are no durations, with their defaults; then the durations: documentation, name, default, shortest and longest value.
+macro_rules! settings {
+    (
+        { $( $other:ident: $type:ty = $value:expr; )* }
+        $( $(#[$doc:meta])* $field:ident: $default:expr, $least:expr, $most:expr; )*
+    ) => {
+        #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub(super) struct Settings {
+            $( #[serde(with = "humantime_serde")] pub(super) $field: Duration, )*
+            $( pub(super) $other: $type, )*
+        }
+
+        impl Default for Settings {
             fn default() -> Self {
-                Self { $( $field: $default, )* }
+                Self { $( $field: $default, )* $( $other: $value, )* }
             }
         }
 
-        impl Durations {
-            pub(super) fn check(&self) -> Result<(), ConfigError> {
-                $( within(stringify!($field), self.$field, $least, $most)?; )*
+        impl Settings {
+            fn check_durations(&self) -> Result<(), ConfigError> {
+                $( within(stringify!($field), self.$field, $least..=$most)?; )*
                 Ok(())
             }
         }
@@ -43,7 +55,7 @@ macro_rules! durations {
                 #[doc = concat!("let config = LockConfig::builder().", stringify!($field), "(Duration::from_secs(2)).build();")]
                 /// ```
                 pub const fn $field(mut self, $field: Duration) -> Self {
-                    self.durations.$field = $field;
+                    self.0.$field = $field;
                     self
                 }
             )*
@@ -58,79 +70,23 @@ macro_rules! durations {
                 #[doc = concat!("let time = LockConfig::default().", stringify!($field), "();")]
                 /// ```
                 pub const fn $field(&self) -> Duration {
-                    self.0.durations.$field
+                    self.0.$field
                 }
             )*
-        }
-
-        /// A configuration as it is in a file. All values are text, so that an error can name the field.
-        #[derive(Default, Serialize, Deserialize)]
-        #[serde(default, deny_unknown_fields)]
-        pub(super) struct Fields {
-            $( $field: Option<Text>, )*
-            sync_replicas: Option<Text>,
-            connections: Option<Text>,
-            name_prefix: Option<Text>,
-            identity: Option<Text>,
-            diagnosis: Option<Text>,
-            sharded_messages: Option<Text>,
-            watchdog_thread: Option<Text>,
-        }
-
-        impl From<LockConfig> for Fields {
-            fn from(LockConfig(values): LockConfig) -> Self {
-                let text = |time: Duration| Some(Text::new(humantime::format_duration(time).to_string()));
-                Self {
-                    $( $field: text(values.durations.$field), )*
-                    sync_replicas: Some(Text::new(values.sync_replicas.to_string())),
-                    connections: Some(Text::new(values.connections.to_string())),
-                    name_prefix: Some(Text::new(values.name_prefix)),
-                    identity: Some(Text::new(values.identity)),
-                    diagnosis: Some(Text::new(values.diagnosis.to_string())),
-                    sharded_messages: Some(Text::new(values.sharded_messages.to_string())),
-                    watchdog_thread: Some(Text::new(values.watchdog_thread.to_string())),
-                }
-            }
-        }
-
-        impl TryFrom<Fields> for LockConfig {
-            type Error = ConfigError;
-
-            fn try_from(fields: Fields) -> Result<Self, ConfigError> {
-                let mut values = LockConfigBuilder::default();
-                $(
-                    if let Some(text) = fields.$field {
-                        values.durations.$field = text.duration(stringify!($field))?;
-                    }
-                )*
-                if let Some(text) = fields.sync_replicas {
-                    values.sync_replicas = text.number("sync_replicas")?;
-                }
-                if let Some(text) = fields.connections {
-                    values.connections = text.number("connections")?;
-                }
-                if let Some(prefix) = fields.name_prefix {
-                    values.name_prefix = prefix.into_string();
-                }
-                if let Some(identity) = fields.identity {
-                    values.identity = identity.into_string();
-                }
-                if let Some(text) = fields.diagnosis {
-                    values.diagnosis = text.switch("diagnosis")?;
-                }
-                if let Some(text) = fields.watchdog_thread {
-                    values.watchdog_thread = text.switch("watchdog_thread")?;
-                }
-                if let Some(text) = fields.sharded_messages {
-                    values.sharded_messages = text.switch("sharded_messages")?;
-                }
-                values.build()
-            }
         }
     };
 }
 
-durations! {
+settings! {
+    {
+        sync_replicas: u32 = 0;
+        connections: usize = 2;
+        name_prefix: String = String::new();
+        identity: String = String::new();
+        diagnosis: bool = true;
+        sharded_messages: bool = true;
+        watchdog_thread: bool = true;
+    }
     /// Sets the lease of a lock that the watchdog renews. Default: 30 s. From 100 ms to a day.
     ///
     /// The watchdog renews each time a third of this lease has passed. A short lease frees the locks of a dead process sooner,
@@ -181,15 +137,25 @@ durations! {
     start_timeout: Duration::ZERO, Duration::ZERO, DAY;
 }
 
-pub(super) fn within(
-    field: &'static str,
-    value: Duration,
-    least: Duration,
-    most: Duration,
-) -> Result<(), ConfigError> {
-    if (least..=most).contains(&value) {
-        return Ok(());
+impl Settings {
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        self.check_durations()?;
+        if !self.writer_turn.is_zero() {
+            within("writer_turn", self.writer_turn, 10 * MS..=MINUTE)?;
+        }
+        if self.sync_replicas > MOST_REPLICAS {
+            return Err(ConfigError::new("sync_replicas", format!("must be from 0 to {MOST_REPLICAS}")));
+        }
+        if !(1..=MOST_CONNECTIONS).contains(&self.connections) {
+            return Err(ConfigError::new("connections", format!("must be from 1 to {MOST_CONNECTIONS}")));
+        }
+        if self.identity.len() > LONGEST_IDENTITY
+            || !self.identity.bytes().all(|byte| byte.is_ascii_graphic())
+        {
+            let detail =
+                format!("must be up to {LONGEST_IDENTITY} characters of printable ASCII, without spaces");
+            return Err(ConfigError::new("identity", detail));
+        }
+        Ok(())
     }
-    let [value, least, most] = [value, least, most].map(humantime::format_duration);
-    Err(ConfigError::new(field, format!("must be from {least} to {most}, not {value}")))
 }
