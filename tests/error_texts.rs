@@ -46,7 +46,6 @@ const OTHER_CALLS: [&str; 9] = [
 
 /// Texts that begin so are no errors.
 const NO_ERRORS: [&str; 22] = [
-    "a duration such as \"30s\"",
     "a pool makes the connection",
     "a semaphore with",
     "at random for",
