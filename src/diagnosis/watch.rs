@@ -23,8 +23,8 @@ use crate::base::jitter::Backoff;
 use crate::base::timer::{Instant, elapsed, sleep, timeout};
 use crate::diagnosis::clients::Clients;
 use crate::diagnosis::inspect::list_any;
-use crate::diagnosis::snapshot::{EXPIRY, Snapshot};
-use crate::diagnosis::why::{Awaited, Chain, LATER, chains_from, confirm};
+use crate::diagnosis::snapshot::{self, EXPIRY, Snapshot};
+use crate::diagnosis::why::{Chain, LATER, chains_from, confirm};
 use crate::engine::{Engine, Grant, LONG, Order, Wait};
 use crate::protocol::{Call, LeaseLeft, Reply, client_key};
 use crate::store::{Route, Store, identity};
@@ -412,7 +412,7 @@ async fn cycle(engine: &Engine, key: &Arc<str>, own: &[String]) -> Result<Option
         let (lock, owner) = (&link.lock, &link.holding.field);
         match &link.waits_for {
             _ if own.contains(owner) => format!("`{lock}` is held by this client ({owner})"),
-            Some(Awaited { lock: next, at, .. }) => {
+            Some(snapshot::Wait { lock: next, at, .. }) => {
                 let holder = clients.describe(owner);
                 format!("`{lock}` is held by {holder}, which waits for `{next}` at {at}")
             }
@@ -430,7 +430,7 @@ async fn holders(engine: &Engine, lock: &Lock) -> Option<(Vec<String>, String)> 
     let fields: Vec<&str> = alive.map(|holding| &*holding.field).collect();
     let Some(first) = fields.first() else { return Some((Vec::new(), "none".to_owned())) };
     let seconds = |age: Duration| humantime::format_duration(Duration::from_secs(age.as_secs())).to_string();
-    let held_for = clients.held_for(first).map_or_else(|| UNKNOWN.to_owned(), seconds);
+    let held_for = clients.hold(first).map_or_else(|| UNKNOWN.to_owned(), |hold| seconds(hold.age()));
     Some((fields.into_iter().map(|field| clients.describe(field)).collect(), held_for))
 }
 
