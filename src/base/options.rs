@@ -373,7 +373,7 @@ impl Fields {
             *time = time.map(|time| within(field, time, range.clone())).transpose()?;
         }
         let end = self.fixed.into_iter().chain(self.max_hold).min();
-        let problem = match (self.min_hold, end) {
+        let (field, problem) = match (self.min_hold, end) {
             _ if self.renewed.is_some() && self.fixed.is_some() => {
                 ("fixed", "contradicts `renewed`".to_owned())
             }
@@ -390,7 +390,7 @@ impl Fields {
                 _ => ("group", "is longer than 64 bytes".to_owned()),
             },
         };
-        Err(ConfigError::new(problem.0, problem.1))
+        Err(ConfigError::new(field, problem))
     }
 }
 
