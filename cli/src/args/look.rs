@@ -31,11 +31,12 @@ A holder:
   is_connected   false: its client has no connection, so its process has perhaps
                  ended. null: unknown
   held_for_ms    for how long it has held the lock. null: unknown
+  acquired_at    where in its program: file and line. null: unknown
 
 identity and is_connected are unknown if Redisson or an older version of
 lockkeeper holds the lock, if the server does not name its connections, or if
-this user may not call CLIENT LIST. held_for_ms is unknown for the first one or
-two seconds, beyond the 500 oldest holds of a client, for a fixed lease without
+this user may not call CLIENT LIST. held_for_ms and acquired_at are unknown for
+the first one or two seconds, beyond the 500 oldest holds of a client, for a fixed lease without
 the right CLIENT TRACKING, for Redisson, and for a client with another
 `name_prefix`.
 
@@ -61,6 +62,11 @@ pub(crate) struct Ls {
     /// Without this, each lock is printed as soon as it is found. With it, all of them must fit into memory
     #[arg(long)]
     pub(crate) sort: bool,
+    /// Lists only what clients tell, without a look at each key of the server
+    ///
+    /// A line on standard error says what they do not tell. In JSON, a hold has lock, kind, owner, identity, held_for_ms and acquired_at
+    #[arg(long, conflicts_with = "pattern")]
+    pub(crate) fast: bool,
     /// Prints JSON
     #[arg(long)]
     pub(crate) json: bool,
