@@ -2,19 +2,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Instant;
 
-use lockkeeper::{BaseLock, Lock, LockClient, Member, MultiLock, RedLock, Source};
-use lockkeeper_testkit::{Cluster, MASTER, Sentinels, Server};
+use lockkeeper::{BaseLock, Lock, LockClient, Member, MultiLock, Source};
+use lockkeeper_testkit::{Cluster, MASTER, Sentinels};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::support::{
-    LIMIT, MS, SECOND, Scene, eventually, nothing_is_left, patient, replicated, soon, waiter,
-    woken_by_message,
+    LIMIT, SECOND, Scene, eventually, nothing_is_left, patient, soon, waiter, woken_by_message,
 };
-
-const HOLDERS: usize = 2_000;
 
 /// One server, a cluster, and servers with sentinels.
 struct Three {
@@ -117,91 +113,4 @@ async fn a_multi_lock_spans_deployments_and_follows_a_failover() {
     })
     .await;
     three.end(clients).await;
-}
-
-/// Guarantee 1.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_red_lock_spans_deployments_and_survives_one() {
-    let three = Three::start();
-    let clients = [three.clients().await, three.clients().await];
-    let of = |clients| RedLock::new(members(clients)).unwrap();
-    contend(clients.iter().map(of).collect(), async |sections| {
-        goes_on(sections).await;
-        three.scene.server.freeze();
-        goes_on(sections).await;
-        three.scene.server.thaw();
-        goes_on(sections).await;
-    })
-    .await;
-    three.end(clients).await;
-}
-
-/// Writes a lock that many hold.
-fn write_holders(server: &Server) {
-    let mut command = redis::cmd("HSET");
-    command.arg("a").arg("mode").arg("write");
-    for number in 0..HOLDERS {
-        command.arg(format!("00000000-0000-4000-8000-000000000000:{number}:write")).arg(1);
-    }
-    let mut connection = server.connect().unwrap();
-    command.exec(&mut connection).unwrap();
-    redis::cmd("PEXPIRE").arg("a").arg(120_000).exec(&mut connection).unwrap();
-}
-
-/// Asks who holds the lock, until the work of the thread ends.
-async fn sees_all<T>(locks: &LockClient, work: std::thread::JoinHandle<T>) -> T {
-    let mut looked = 0;
-    while !work.is_finished() || looked == 0 {
-        let found = timeout(3 * LIMIT, locks.inspect("a")).await.expect("it ends").unwrap();
-        assert_eq!(found.expect("it is held").holders.len(), HOLDERS);
-        looked += 1;
-    }
-    println!("looked {looked} times");
-    work.join().unwrap()
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_holder_is_missed_during_a_failover_of_a_cluster() {
-    let group = Cluster::start(3, 1);
-    let source = Source::cluster(group.urls());
-    let config = patient().retry_timeout(60 * SECOND).build().unwrap();
-    let locks = LockClient::connect_with(source, config).await.unwrap();
-    let slot = group.slot_of("a");
-    let master = group.master_of(slot);
-    write_holders(&group.servers[master]);
-    replicated(&group.servers[master], 1).await;
-    let failovers = std::thread::spawn(move || {
-        for _ in 0..3 {
-            group.fail_over(slot);
-        }
-        group
-    });
-    let group = sees_all(&locks, failovers).await;
-    drop(locks);
-    group.servers[group.master_of(slot)].run::<()>(&["DEL", "a"]);
-    nothing_is_left(|| group.keys(), || group.channels()).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_holder_is_missed_during_a_failover_of_sentinels() {
-    let group = Sentinels::start(SECOND);
-    let source = Source::sentinel(MASTER, group.urls(), "redis://servers/");
-    let config = patient().retry_timeout(60 * SECOND).build().unwrap();
-    let locks = LockClient::connect_with(source, config).await.unwrap();
-    let before = group.master();
-    write_holders(&group.servers[before]);
-    replicated(&group.servers[before], 2).await;
-    let failover = std::thread::spawn(move || {
-        group.fail_over();
-        let after = group.switched(before);
-        let start = Instant::now();
-        while group.is_master(before) {
-            assert!(start.elapsed() < 3 * LIMIT, "the old master becomes a replica");
-            std::thread::sleep(10 * MS);
-        }
-        (group, after)
-    });
-    let (group, after) = sees_all(&locks, failover).await;
-    drop(locks);
-    group.servers[after].run::<()>(&["DEL", "a"]);
 }

@@ -24,7 +24,6 @@ mod first_contact;
 mod forced;
 mod house;
 mod identity;
-mod interleavings;
 mod late_copies;
 mod leading;
 mod lingering;

@@ -10,7 +10,8 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_test::task;
 
-use crate::conformance::Fixture;
+use crate::conformance::{Fixture, Subject};
+use crate::support::fixture::Acquire;
 use crate::support::{
     LIMIT, MS, SECOND, Scene, connect, eventually, patient, soon, source, tasks, timed, woken,
 };
@@ -83,7 +84,7 @@ impl Sweep {
     }
 
     /// Another owner acquires the lock at once, not after the lease of 30 s, and nothing is left.
-    async fn is_clean<F: Fixture>(&self, name: &str, what: &str) {
+    async fn is_clean<F: Subject>(&self, name: &str, what: &str) {
         let mut rival = F::rival(&self.locks, name);
         let guard = timeout(LIMIT / 2, rival.lock())
             .await
@@ -112,7 +113,7 @@ async fn sweep(mut step: impl AsyncFnMut(usize, Pause) -> bool) {
 }
 
 /// Guarantee 11.
-pub async fn a_dropped_lock_leaves_nothing<F: Fixture>() {
+pub async fn a_dropped_lock_leaves_nothing<F: Subject>() {
     let it = Sweep::new().await;
     sweep(async |polls, pause| {
         let mut lock = F::lock(&it.locks, "a");
@@ -134,7 +135,7 @@ pub async fn a_dropped_lock_leaves_nothing<F: Fixture>() {
 }
 
 /// Guarantee 11.
-pub async fn a_dropped_wait_leaves_nothing<F: Fixture>() {
+pub async fn a_dropped_wait_leaves_nothing<F: Subject>() {
     let it = Sweep::new().await;
     // A waiter that acquires in the end, one that times out, and one with another waiter behind it.
     for (wait, released_after, behind) in
@@ -177,7 +178,7 @@ pub async fn a_dropped_wait_leaves_nothing<F: Fixture>() {
 }
 
 /// Guarantee 11.
-pub async fn a_dropped_try_leaves_nothing<F: Fixture>() {
+pub async fn a_dropped_try_leaves_nothing<F: Subject>() {
     let it = Sweep::new().await;
     for held in [false, true] {
         sweep(async |polls, pause| {
@@ -222,7 +223,7 @@ pub async fn a_dropped_reentry_leaves_the_outer_hold<F: Fixture>() {
 }
 
 /// Guarantee 11.
-pub async fn a_dropped_unlock_releases<F: Fixture>() {
+pub async fn a_dropped_unlock_releases<F: Subject>() {
     let it = Sweep::new().await;
     sweep(async |polls, pause| {
         let guard = F::lock(&it.locks, "a").lock().await.unwrap();

@@ -1,7 +1,6 @@
 //! Semaphores: never more holders than permits, nothing left after a drop, permits of the dead come back, and no waiter is left while
 //! permits are free. The guarantees of locks, for permits.
 
-mod cancellation;
 mod endings;
 mod faults;
 mod holders;

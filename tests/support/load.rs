@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use super::fixture::{
-    FairLocks, FencedLocks, Fixture, MultiLocks, RLocks, ReadLocks, SingleRedLocks, WriteLocks,
+    FairLocks, FencedLocks, Fixture, MultiLocks, RLocks, ReadLocks, SingleRedLocks, Subject, WriteLocks,
 };
 use super::{MS, soon};
 
