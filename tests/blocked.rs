@@ -389,33 +389,6 @@ async fn a_lost_connection_for_renewals_costs_no_news() {
     scene.end().await;
 }
 
-/// The lock is deleted while its program is blocked. Other threads of the program learn it, and `run` goes no further.
-#[test]
-fn a_lock_that_is_deleted_while_its_program_is_blocked_is_told_to_other_threads() {
-    let (server, own) = (Server::start(), runtime());
-    let (locks, guard) = own.block_on(async {
-        let locks = connect(server.url(), long()).await;
-        let guard = locks.rlock("a").lock().await.unwrap();
-        tracked(&server, 1).await;
-        (locks, guard)
-    });
-    let watch = guard.watch();
-    let mut told_after = None;
-    server.run::<()>(&["DEL", "a"]);
-    let deleted = Instant::now();
-    while_blocked(&own, 2 * SECOND, false, || {
-        if told_after.is_none() && watch.is_lost() {
-            told_after = Some(deleted.elapsed());
-        }
-    });
-    assert!(told_after.is_some(), "before the block ended");
-    own.block_on(async {
-        guard.run(async { unreachable!("the work goes on") as () }).await.unwrap_err();
-        drop(guard);
-        soon(locks.shutdown()).await.unwrap();
-    });
-}
-
 /// Without the right to ask for it, everything is as it was, and one event says so.
 #[tokio::test]
 async fn a_server_that_tells_no_changes_costs_no_renewal() {

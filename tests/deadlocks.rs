@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::support::events::Events;
 use crate::support::{MS, SECOND, Scene, eventually, patient, soon, throughout, waiter};
-use lockkeeper::{Error, LockClient, LockConfig, Owner, WaitChain};
+use lockkeeper::{Error, LockClient, Owner, WaitChain};
 use tokio::sync::Barrier;
 use tokio::time::sleep;
 
@@ -208,28 +208,6 @@ async fn the_event_of_a_deadlock_needs_two_looks() {
     scene.end().await;
 }
 
-/// The call ends while the server answers nothing.
-#[tokio::test]
-async fn the_snapshot_of_a_wait_is_removed_also_after_seconds_without_a_server() {
-    let scene = Scene::start();
-    let impatient = LockConfig::builder().command_timeout(100 * MS);
-    let (locks, beside) = (scene.client_with(impatient).await, scene.client().await);
-    let guard = beside.rlock("a").lock().await.unwrap();
-    let waiting = waiter(locks.rlock("a"));
-    let waits = format!("lockkeeper_client:{}", locks.id());
-    let is_recorded = || scene.server.records().contains(&waits);
-    eventually("it is recorded", is_recorded, |is| *is).await;
-    scene.server.freeze();
-    waiting.abort();
-    assert!(waiting.await.is_err());
-    sleep(3 * SECOND).await; // the server is away
-    scene.server.thaw();
-    eventually("the record is gone", is_recorded, |is| !is).await;
-    guard.unlock().await.unwrap();
-    drop((locks, beside));
-    scene.end().await;
-}
-
 /// Guarantee 5.
 #[tokio::test]
 async fn why_of_other_data_is_an_error() {
@@ -364,5 +342,32 @@ async fn a_wait_of_a_lease_knows_whom_it_waited_for() {
     let expected = [Vec::new(), vec![holder]];
     eventually("the holder is kept", seen, |seen| seen[..] == expected).await;
     drop((locks, beside));
+    scene.end().await;
+}
+
+/// A snapshot can show a wait that has just ended, and links are asked for one after the other.
+#[tokio::test]
+async fn what_ends_between_two_looks_is_no_deadlock() {
+    let scene = Scene::start();
+    let (one, two, looking) = (silent(&scene).await, silent(&scene).await, scene.client().await);
+    let (mut first, mut second) = (one.owner(), two.owner());
+    let (a, b) = (first.rlock("a").lock().await.unwrap(), second.rlock("b").lock().await.unwrap());
+    // What they would tell if each waited for the lock of the other.
+    tell(&scene, &one.id(), &[(&a.owner_id(), "a", "b")]);
+    tell(&scene, &two.id(), &[(&b.owner_id(), "b", "a")]);
+    explained(&looking, "a", &[(&["a", "b"], true)]).await;
+    let looks = scene.server.calls("get");
+    let explaining = {
+        let looking = looking.clone();
+        tokio::spawn(async move { looking.why("a").await.unwrap() })
+    };
+    eventually("it looked once", || scene.server.calls("get"), |&calls| calls >= looks + 2).await;
+    scene.server.run::<()>(&["DEL", &format!("lockkeeper_client:{}", two.id())]);
+    assert_eq!(shape(&soon(explaining).await.unwrap()), [(vec!["a", "b"], false)]);
+    scene.server.remove_records();
+    a.unlock().await.unwrap();
+    b.unlock().await.unwrap();
+    drop((first, second));
+    drop((one, two, looking));
     scene.end().await;
 }

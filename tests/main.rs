@@ -15,7 +15,6 @@ mod cluster;
 mod conformance;
 mod credentials;
 mod deadlocks;
-mod deployments;
 mod endings;
 mod error_texts;
 mod fair;

@@ -3,8 +3,8 @@
 use lockkeeper::LockInfo;
 use lockkeeper_testkit::Cluster;
 
-use super::{client, client_with, clients};
-use crate::support::{LIMIT, MS, SECOND, nothing_is_left, patient, soon, waiter};
+use super::{client, clients};
+use crate::support::{LIMIT, MS, nothing_is_left, soon, waiter};
 use tokio::time::{Instant, sleep};
 
 /// Also with waiters, which listen at the master of their slot.
@@ -65,29 +65,5 @@ async fn the_locks_of_all_masters_are_listed_once() {
         let _ = server.try_run::<()>(&["DEL", "{a}b}:timeout"]);
     }
     drop((locks, beside, fresh));
-    nothing_is_left(|| group.keys(), || group.channels()).await;
-}
-
-/// A writer or a reader of a lock of which one server has the hash, and another the rest, is not forgotten.
-#[tokio::test]
-async fn a_lock_that_is_half_moved_is_named_as_skipped() {
-    let group = Cluster::start(2, 0);
-    let locks = client_with(&group, patient().retry_timeout(SECOND)).await;
-    let name = group.name_on(0, "moving");
-    let reading = locks.read_write_lock(&name).into_read().lock().await.unwrap();
-    let rlock = locks.rlock(group.name_on(1, "staying")).lock().await.unwrap();
-    let slot = group.slot_of(&name);
-    group.open_slot(slot, 1);
-    group.move_key(&name, 1);
-    assert_eq!((group.keys_in(0, slot).len(), group.keys_in(1, slot).len()), (1, 1));
-    let all = soon(locks.list("*")).await.unwrap();
-    let names: Vec<_> = all.locks.iter().map(|lock| &*lock.name).collect();
-    assert_eq!((&names[..], &all.skipped[..]), (&[rlock.name()][..], &[name][..]));
-    group.close_slot(slot, 1);
-    let all = soon(locks.list("*")).await.unwrap();
-    assert_eq!((all.locks.len(), all.skipped.len()), (2, 0), "{all:#?}");
-    reading.unlock().await.unwrap();
-    rlock.unlock().await.unwrap();
-    drop(locks);
     nothing_is_left(|| group.keys(), || group.channels()).await;
 }
