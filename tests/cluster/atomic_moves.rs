@@ -14,7 +14,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::cluster::{client_with, end};
 use crate::support::fixture::{FairLocks, FencedLocks, Fixture, RLocks, ReadLocks, WriteLocks};
-use crate::support::load::{Load, Section, check};
+use crate::support::load::{Load, Section};
+use crate::support::verify::check;
 use crate::support::{LIMIT, MS, SECOND, patient, soon, works};
 
 /// Nearly all slots of each master. A master without slots would become a replica.
@@ -80,7 +81,7 @@ impl Relay {
             sections[index % names].extend(soon(runner).await.unwrap());
         }
         for (number, sections) in sections.into_iter().enumerate() {
-            check(&format!("relay:{number}"), sections);
+            check(&format!("relay:{number}"), &sections);
         }
         let mut waits = self.waits.lock().unwrap().clone();
         waits.sort_unstable();

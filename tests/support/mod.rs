@@ -21,6 +21,7 @@ pub mod readers;
 pub mod sentinel;
 pub mod sources;
 pub mod store;
+pub mod verify;
 pub mod waiter;
 
 use std::fmt::Debug;
