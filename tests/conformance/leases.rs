@@ -270,6 +270,29 @@ pub async fn run_stops_the_work_when_the_lock_is_lost<F: Subject>() {
     scene.end().await;
 }
 
+/// Guarantees 2 and 6. Whatever is asked or said twice has the same answer.
+pub async fn what_a_second_time_does<F: Subject>() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let lost = F::leased(&locks, "a", 500 * MS).lock().await.unwrap();
+    let ended = [lost.ended(), lost.ended()];
+    for ended in ended {
+        soon(ended).await.unwrap_err();
+        assert!(matches!(lost.extend(SECOND).await, Err(Error::Lost(_))));
+        assert!(lost.run(async {}).await.is_err() && lost.is_lost());
+    }
+    let guard = soon(F::rival(&locks, "a").lock()).await.unwrap();
+    let ended = [guard.ended(), guard.ended()];
+    assert!(matches!(lost.unlock().await, Err(Error::NotHeld(_))));
+    guard.unlock().await.unwrap();
+    for ended in ended {
+        soon(ended).await.unwrap();
+        locks.shutdown().await.unwrap();
+    }
+    drop(locks);
+    scene.end().await;
+}
+
 /// Guarantee 6. Redisson: testAutoExpire, testLockIsNotRenewedAfterInterruptedTryLock.
 pub async fn the_locks_of_a_client_that_shut_down_expire<F: Subject>() {
     let scene = Scene::start();

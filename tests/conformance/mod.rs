@@ -49,6 +49,7 @@ macro_rules! of_all {
                 a_hold_ends_after_max_hold
                 a_lock_stays_held_for_its_least_time
                 run_stops_the_work_when_the_lock_is_lost
+                what_a_second_time_does
                 the_locks_of_a_client_that_shut_down_expire;
             waiting:
                 a_waiter_is_woken_by_the_release
