@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
-use serde::{Deserialize, Serialize};
 
 use super::duration;
+pub(crate) use crate::verify::history::Examined;
 
 const PATTERN: &str = "Which names: * is any text, ? one byte, [ab] one of these";
 
@@ -209,14 +210,19 @@ pub(crate) enum Use {
     Linger,
 }
 
-/// The types of locks, and semaphores, as `ls` names them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Examined {
-    Rlock,
-    Fair,
-    Read,
-    Write,
-    Fenced,
-    Semaphore,
+impl ValueEnum for Examined {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Rlock, Self::Fair, Self::Read, Self::Write, Self::Fenced, Self::Semaphore]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(match self {
+            Self::Rlock => "rlock",
+            Self::Fair => "fair",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Fenced => "fenced",
+            Self::Semaphore => "semaphore",
+        }))
+    }
 }
