@@ -72,10 +72,10 @@ fn a_holder_hears_soon_that_somebody_waits_however_long_it_was_alone() {
     });
 }
 
-/// Guarantee 3: an attempt is undone again and again, the last time when no copy of it can run any more: `command_timeout`, which is 3 s here,
-/// and a second after it was sent.
+/// Guarantee 3: an acquire without an answer is released at once, and once more when it can run no more: `command_timeout`, which is 3 s
+/// here, and a second after nobody waited for it any more.
 #[test]
-fn an_attempt_is_undone_until_no_copy_of_it_can_run() {
+fn an_acquire_without_an_answer_is_released_twice() {
     run(async |scene| {
         let mut lock = scene.locks.rlock("a");
         // What is sent now does not arrive, and what is sent over a later connection does.
@@ -87,11 +87,8 @@ fn an_attempt_is_undone_until_no_copy_of_it_can_run() {
         assert!(timeout(50 * MS, lock.try_lock()).await.is_err());
         sleep(60 * SECOND).await;
         let undone = scene.times_of("rlock/release.lua");
-        let gaps: Vec<_> = undone.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        let most = gaps.iter().max().expect("several");
-        assert!(*most <= SECOND * 3 / 2, "{gaps:?}");
-        let repeated = gaps.iter().sum::<Duration>();
-        assert!(repeated > 4 * SECOND && repeated < 7 * SECOND, "{gaps:?}");
+        let gaps: Vec<_> = undone.windows(2).map(|pair| pair[1] - pair[0]).filter(|gap| *gap > MS).collect();
+        assert!(matches!(&gaps[..], [gap] if *gap > SECOND / 2 && *gap < 5 * SECOND), "{gaps:?}");
     });
 }
 
