@@ -5,7 +5,6 @@ mod cancellation;
 mod endings;
 mod faults;
 mod holders;
-mod model;
 mod options;
 mod passing_on;
 mod waiting;
