@@ -46,7 +46,7 @@ pub struct Protocol {
     pub acquires: u8,
     /// The permits of the semaphore.
     pub total: i64,
-    /// The last second.
+    /// The last second of the clock.
     pub end: Second,
     /// How much goes wrong at most: commands and replies that are lost, commands that are sent again although the first copy can still
     /// run, and clients that die.
@@ -169,22 +169,25 @@ pub enum Rule {
 impl Protocol {
     /// All that `check` explores.
     pub fn all() -> Vec<Self> {
-        let of = |name, roles: &[Role], acquires, end| Self {
+        use Role::{Fair, Fenced, Lock, Permits, Reader, Writer};
+        let of = |name, roles: &[Role], acquires, end, faults| Self {
             name,
             roles: roles.to_vec(),
             acquires,
             total: 2,
             end,
-            faults: 2,
+            faults,
             fault: None,
         };
         vec![
-            of("lock", &[Role::Lock; 2], 2, 6),
-            of("fenced", &[Role::Fenced; 2], 2, 6),
-            of("fair", &[Role::Fair; 3], 1, 6),
-            of("readers", &[Role::Reader, Role::Reader, Role::Writer], 1, 6),
-            of("writers", &[Role::Reader, Role::Writer, Role::Writer], 1, 6),
-            of("semaphore", &[Role::Permits(1), Role::Permits(1), Role::Permits(2)], 1, 6),
+            of("lock", &[Lock, Lock], 1, 6, 2),
+            of("fenced", &[Fenced, Fenced], 2, 5, 1),
+            of("fair", &[Fair, Fair], 1, 6, 2),
+            of("queue", &[Fair, Fair, Fair], 1, 4, 1),
+            of("reader", &[Reader, Writer], 1, 6, 2),
+            of("readers", &[Reader, Reader, Writer], 1, 4, 1),
+            of("writers", &[Reader, Writer, Writer], 1, 4, 1),
+            of("semaphore", &[Permits(1), Permits(1), Permits(2)], 1, 4, 1),
         ]
     }
 
@@ -313,13 +316,15 @@ impl Protocol {
         match place {
             // It was dead, and others have removed it.
             Some(place) if *reply == Reply::Queued && world.order[place].1 <= now => {
-                drop(world.order.remove(place))
+                world.order.remove(place);
             }
             Some(place) if keeps => {
                 world.order[place].1 = now + ALIVE;
                 return broken;
             }
-            Some(place) if packet.what != What::Heartbeat => drop(world.order.remove(place)),
+            Some(place) if packet.what != What::Heartbeat => {
+                world.order.remove(place);
+            }
             _ => {}
         }
         if keeps {
