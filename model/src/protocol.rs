@@ -182,9 +182,9 @@ impl Protocol {
         vec![
             of("lock", &[Lock, Lock], 1, 6, 2),
             of("fenced", &[Fenced, Fenced], 2, 5, 1),
-            of("fair", &[Fair, Fair], 1, 6, 2),
-            of("queue", &[Fair, Fair, Fair], 1, 4, 1),
-            of("reader", &[Reader, Writer], 1, 6, 2),
+            of("fair", &[Fair, Fair], 1, 5, 1),
+            of("queue", &[Fair, Fair, Fair], 1, 4, 0),
+            of("reader", &[Reader, Writer], 1, 5, 2),
             of("readers", &[Reader, Reader, Writer], 1, 4, 1),
             of("writers", &[Reader, Writer, Writer], 1, 4, 1),
             of("semaphore", &[Permits(1), Permits(1), Permits(2)], 1, 4, 1),
