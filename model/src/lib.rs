@@ -5,6 +5,8 @@
 //!
 //! All keys are those of one name. Each file here has the scripts of some folders of `lua/`, and each method the name of its script.
 
+#![allow(clippy::exhaustive_enums, clippy::exhaustive_structs, reason = "it is not published")]
+
 mod exclusive;
 mod fair;
 pub mod protocol;
@@ -107,7 +109,7 @@ pub enum Reply {
     /// The call wants more permits than this total.
     TooMany(i64),
     /// One for each waiter.
-    List(Vec<Reply>),
+    List(Vec<Self>),
     /// The server refuses a command of the script: the key has another type.
     Error,
     NoKnownEnd, Free, OtherKind, Queued, NotALock, CannotCount, Lost, Late, BesideData, Renewed, PlaceKept, FirstAndFree, Wanted,

@@ -192,7 +192,7 @@ impl Protocol {
     }
 
     fn owner(&self, client: usize, attempt: u8) -> Owner {
-        client as Owner * 10 + attempt
+        Owner::try_from(client).expect("few clients") * 10 + attempt
     }
 
     fn ids(&self, client: usize, attempt: u8, count: u8) -> Vec<Permit> {

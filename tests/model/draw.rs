@@ -165,7 +165,7 @@ impl Dice {
             (2, Some(Lock::Hash(hash))) if hash.mode.is_none() => hash.has_data = true,
             (3, Some(Lock::Hash(hash))) => hash.ends = None,
             (4, Some(Lock::Hash(hash))) if hash.mode.is_none() => {
-                drop(hash.holders.insert(Holder::Owner(JAVA[0]), 1))
+                hash.holders.insert(Holder::Owner(JAVA[0]), 1);
             }
             (number, lock) => {
                 let owner = if number == 5 { 4 } else { JAVA[0] };

@@ -338,11 +338,11 @@ pub fn seen(replies: Vec<Found>, now: Option<i64>) -> (State, Words) {
                             hash.mode = Some(if value == "read" { Mode::Read } else { Mode::Write })
                         }
                         (_, Some(writer)) => {
-                            drop(hash.holders.insert(Holder::Writer(owner(writer)), number(&value)))
+                            hash.holders.insert(Holder::Writer(owner(writer)), number(&value));
                         }
                         (data, _) if DATA.iter().any(|other| other[0] == data) => hash.has_data = true,
                         (reader, _) => {
-                            drop(hash.holders.insert(Holder::Owner(owner(reader)), number(&value)))
+                            hash.holders.insert(Holder::Owner(owner(reader)), number(&value));
                         }
                     }
                 }
