@@ -60,10 +60,8 @@ pub(crate) async fn claim(group: &Handle, names: &[String], caller: Caller) -> R
         };
         // Perhaps the server ran the claim. The next one has a new id. What the old one has is released before: otherwise it could be
         // refused by that.
-        let mut owed: Vec<_> =
-            pending.iter_mut().filter_map(|pending| pending.give_up(clock::now())).collect();
-        let _ =
-            timeout(group.config().command_timeout() / 2, join_all(owed.iter_mut().map(Owed::release))).await;
+        let mut owed: Vec<_> = pending.iter_mut().filter_map(|pending| pending.give_up(clock::now())).collect();
+        let _ = timeout(group.config().command_timeout() / 2, join_all(owed.iter_mut().map(Owed::release))).await;
         pending = PendingHold::claim(locks.clone(), caller);
         tries.again(fault).await.map_err(|fault| match group.check() {
             Err(Error::RuntimeGone) => Error::RuntimeGone,

@@ -224,12 +224,7 @@ impl Undo {
             }
             if refused_again {
                 let (ends, pause) = (self.ends, self.refused.pause());
-                return Err(Refused {
-                    error: Box::new(lock.error(fault)),
-                    ends,
-                    pause,
-                    again: self.job(None),
-                });
+                return Err(Refused { error: Box::new(lock.error(fault)), ends, pause, again: self.job(None) });
             }
             self.release.grant.ask(|state| {
                 state.on_server.forgets();

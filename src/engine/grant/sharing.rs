@@ -29,12 +29,7 @@ pub(crate) struct Offer(Arc<Grant>);
 impl Offer {
     /// Adds an owner to the grant, as the end of an acquire. Returns its acquire and the deadline. `None`: the hold is
     /// lost, or the offer has ended.
-    pub(crate) fn accept(
-        self,
-        owner: OwnerKey,
-        caller: Caller,
-        now: Moment,
-    ) -> Option<(PendingHold, Moment)> {
+    pub(crate) fn accept(self, owner: OwnerKey, caller: Caller, now: Moment) -> Option<(PendingHold, Moment)> {
         let (epoch, began) = (self.0.epoch(), began(caller));
         let (part, until) = self.0.ask(|state| state.takes_offer(owner, began, epoch, now))?;
         Some((PendingHold::attached(Arc::clone(&self.0), part), until))
@@ -99,8 +94,9 @@ impl Grant {
         let (epoch, rules) = (self.epoch(), self.rules());
         let offer = |time, granted_at| {
             let until = now.plus(STALLED);
-            let offers =
-                |state: &mut State| state.offers((part, hold), (time, granted_at, until), epoch, now, rules);
+            let offers = |state: &mut State| {
+                state.offers((part, hold), (time, granted_at, until), epoch, now, rules)
+            };
             self.ask(offers).then(|| Offer(Arc::clone(self)))
         };
         let is_offered = engine.check_open().is_ok() && queue.offer(engine.config.sharing(), now, offer);
