@@ -26,7 +26,7 @@ pub use base::{
     pauses::{locked_mutexes, pause_by},
     process::Process,
 };
-pub use diagnosis::info::{Holder, LockInfo, LockKind, LockList, RemainingLease};
+pub use diagnosis::info::{HoldInfo, Holder, LockInfo, LockKind, LockList, RemainingLease};
 pub use diagnosis::waits::{ChainLink, LockWait, WaitChain};
 pub use engine::{RecentWait, WaitOutcome};
 pub use locks::guard::{HoldWatch, LockGuard};

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use lockkeeper::{Error, LockClient, LockConfigBuilder, LockGuard, RLock, Result};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use crate::support::events::Events;
 use crate::support::{
@@ -359,91 +359,6 @@ async fn calls_that_were_given_up_are_in_flight_until_they_are_answered() {
     assert_eq!((read(&acquires)[0], scene.server.keys()), (ALONE + WRITES, vec![]));
     drop((locks, proxy));
     scene.end().await;
-}
-
-/// Nobody polls those that were sent, so only those that wait notice.
-#[tokio::test]
-async fn a_connection_that_becomes_silent_is_replaced_by_those_who_wait() {
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let locks = connect(proxy.url(), on_one_connection().command_timeout(SECOND)).await;
-    warm(&locks).await;
-    let acquires = counted(&proxy, "rlock/acquire.lua");
-    proxy.set_existing(Faults::replies_held());
-    let names = names(ALONE + WRITES);
-    let mut first: Vec<_> = names.iter().map(|name| locks.rlock(format!("first {name}"))).collect();
-    let mut unpolled: Vec<_> = first.iter_mut().map(|lock| Box::pin(lock.lock())).collect();
-    fill(&mut unpolled, &acquires).await;
-    let (guard, took) = timed(locks.rlock("third").lock()).await;
-    assert!(took < 8 * SECOND, "{took:?}");
-    guard.unwrap().unlock().await.unwrap();
-    drop(unpolled);
-    drop(first);
-    soon(locks.shutdown()).await.unwrap();
-    drop((locks, proxy));
-    scene.server.run::<()>(&["FLUSHALL"]);
-    scene.end().await;
-}
-
-/// The connection breaks while calls wait. They go on at once, over another connection.
-#[tokio::test]
-async fn what_waits_for_a_connection_that_breaks_goes_on_over_another() {
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let locks = connect(proxy.url(), on_one_connection().command_timeout(10 * SECOND)).await;
-    warm(&locks).await;
-    let acquires = counted(&proxy, "rlock/acquire.lua");
-    proxy.set(Faults::replies_held());
-    let names = names(ALONE + WRITES + 20);
-    let mut all: Vec<_> = names.iter().map(|name| locks.rlock(name.as_str())).collect();
-    let mut calls: Vec<_> = all.iter_mut().map(|lock| Box::pin(lock.lock())).collect();
-    fill(&mut calls[..ALONE + WRITES], &acquires).await;
-    let mut calls = join_all(calls);
-    assert!((&mut calls).now_or_never().is_none());
-    assert_eq!(read(&acquires)[0], ALONE + WRITES, "the others wait");
-    let start = Instant::now();
-    proxy.set(Faults::default());
-    proxy.cut();
-    for guard in soon(calls).await {
-        guard.unwrap().unlock().await.unwrap();
-    }
-    assert!(start.elapsed() < 5 * SECOND, "{:?}", start.elapsed());
-    drop(all);
-    soon(locks.shutdown()).await.unwrap();
-    assert_eq!(scene.server.keys(), [""; 0]);
-    drop((locks, proxy));
-    scene.end().await;
-}
-
-/// The server ran a command with many calls, and its reply is lost. Each call repeats its attempt, or undoes it if it was dropped.
-#[tokio::test]
-async fn a_lost_reply_of_many_calls_leaves_nothing() {
-    for are_dropped in [false, true] {
-        let scene = Scene::start();
-        let proxy = scene.proxy().await;
-        let locks = connect(proxy.url(), on_one_connection()).await;
-        warm(&locks).await;
-        let is_acquire = calls_of("rlock/acquire.lua");
-        proxy.swallow(0, !are_dropped, move |words| is_acquire(words) && words[2] != "1");
-        let mut all: Vec<_> = names(ALONE + MOST).iter().map(|name| locks.rlock(name.as_str())).collect();
-        let mut calls = Box::pin(join_all(all.iter_mut().map(|lock| Box::pin(lock.lock()))));
-        if are_dropped {
-            poll_until(&mut calls, || proxy.swallowed() == 1).await;
-            assert_eq!(scene.server.keys().len(), ALONE + MOST);
-            drop(calls);
-            proxy.cut();
-        } else {
-            for guard in soon(calls).await {
-                guard.unwrap().unlock().await.unwrap();
-            }
-            assert_eq!(proxy.swallowed(), 1);
-        }
-        drop(all);
-        soon(locks.shutdown()).await.unwrap();
-        assert_eq!(scene.server.keys(), [""; 0], "dropped: {are_dropped}");
-        drop((locks, proxy));
-        scene.end().await;
-    }
 }
 
 /// The server runs none of many calls, and their callers leave before they learn it. A call that was sent once more would come after the

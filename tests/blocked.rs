@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use lockkeeper::{HoldWatch, LockClient, LockConfig, LockConfigBuilder, LockGuard, LockOptions, Source};
-use lockkeeper_testkit::{Cluster, MASTER, Sentinels, lua};
+use lockkeeper_testkit::{Cluster, lua};
 use tokio::runtime::{Builder, Runtime};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
@@ -141,23 +141,6 @@ fn change_masters(own: &Runtime, locks: LockClient, guards: Vec<LockGuard>, chan
     });
 }
 
-/// Guarantee 7. The thread follows the master.
-#[test]
-fn a_blocked_runtime_keeps_its_lock_at_another_master_of_sentinels() {
-    let (mut group, own) = (Sentinels::start(SECOND), runtime());
-    let (locks, guard) = own.block_on(async {
-        let source = Source::sentinel(MASTER, group.urls(), "redis://servers/");
-        let locks = LockClient::connect_with(source, of_failovers()).await.unwrap();
-        let guard = locks.rlock("a").lock().await.unwrap();
-        replicated(&group.servers[group.master()], 2).await;
-        (locks, guard)
-    });
-    change_masters(&own, locks, vec![guard], || {
-        let before = group.lose_master();
-        group.switched(before);
-    });
-}
-
 /// Guarantee 7. One lock's slot moves, and the master of the other is killed.
 #[test]
 fn a_blocked_runtime_keeps_its_locks_at_other_masters_of_a_cluster() {
@@ -180,55 +163,6 @@ fn a_blocked_runtime_keeps_its_locks_at_other_masters_of_a_cluster() {
         group.move_slot(moved, third);
         group.kill(master);
         group.switched(killed, master);
-    });
-}
-
-/// Guarantee 9. Its place ends as if its program had ended: only holds are kept.
-#[test]
-fn a_blocked_waiter_keeps_no_place() {
-    let (server, blocked, own) = (Server::start(), runtime(), runtime());
-    let allowance = 2 * SECOND;
-    let config = || patient().fair_allowance(allowance);
-    let (holder, guard) = own.block_on(async {
-        let holder = connect(server.url(), config()).await;
-        let guard = holder.fair_lock("a").lock().await.unwrap();
-        (holder, guard)
-    });
-    let queued = |count: usize| {
-        while server.run::<usize>(&["LLEN", "redisson_lock_queue:{a}"]) < count {
-            std::thread::sleep(MS);
-        }
-    };
-    let front = blocked.block_on(async { connect(server.url(), config()).await });
-    let waits = blocked.spawn({
-        let front = front.clone();
-        async move { front.fair_lock("a").lock().await.unwrap().unlock().await.unwrap() }
-    });
-    queued(1);
-    let (begins, begun) = mpsc::channel();
-    let (ends, ended) = mpsc::channel::<()>();
-    blocked.spawn(async move {
-        begins.send(()).unwrap();
-        let _ = ended.recv();
-    });
-    begun.recv().unwrap();
-    let behind = own.spawn({
-        let holder = holder.clone();
-        async move { soon(holder.fair_lock("a").lock()).await.unwrap().unlock().await.unwrap() }
-    });
-    queued(2);
-    own.block_on(async {
-        soon(guard.unlock()).await.unwrap();
-        let start = Instant::now();
-        soon(behind).await.unwrap();
-        // Its place lasts for the allowance after its last heartbeat, and again after the lock became free.
-        assert!(start.elapsed() < 3 * allowance, "{:?}", start.elapsed());
-    });
-    drop(ends);
-    own.block_on(async {
-        soon(waits).await.unwrap();
-        soon(holder.shutdown()).await.unwrap();
-        soon(front.shutdown()).await.unwrap();
     });
 }
 
@@ -455,33 +389,6 @@ async fn a_lost_connection_for_renewals_costs_no_news() {
     scene.end().await;
 }
 
-/// The lock is deleted while its program is blocked. Other threads of the program learn it, and `run` goes no further.
-#[test]
-fn a_lock_that_is_deleted_while_its_program_is_blocked_is_told_to_other_threads() {
-    let (server, own) = (Server::start(), runtime());
-    let (locks, guard) = own.block_on(async {
-        let locks = connect(server.url(), long()).await;
-        let guard = locks.rlock("a").lock().await.unwrap();
-        tracked(&server, 1).await;
-        (locks, guard)
-    });
-    let watch = guard.watch();
-    let mut told_after = None;
-    server.run::<()>(&["DEL", "a"]);
-    let deleted = Instant::now();
-    while_blocked(&own, 2 * SECOND, false, || {
-        if told_after.is_none() && watch.is_lost() {
-            told_after = Some(deleted.elapsed());
-        }
-    });
-    assert!(told_after.is_some(), "before the block ended");
-    own.block_on(async {
-        guard.run(async { unreachable!("the work goes on") as () }).await.unwrap_err();
-        drop(guard);
-        soon(locks.shutdown()).await.unwrap();
-    });
-}
-
 /// Without the right to ask for it, everything is as it was, and one event says so.
 #[tokio::test]
 async fn a_server_that_tells_no_changes_costs_no_renewal() {
@@ -508,61 +415,6 @@ async fn a_server_that_tells_no_changes_costs_no_renewal() {
     let text = events.text();
     assert_eq!(text.matches("the server does not tell when a lock is deleted").count(), 1, "{text}");
     drop((guards, locks));
-    scene.end().await;
-}
-
-/// Each change leads to a look, which writes nothing: otherwise clients would tell each other of their looks for ever.
-#[tokio::test]
-async fn a_lock_that_changes_all_the_time_is_looked_at_less_and_less() {
-    let scene = Scene::start();
-    let locks = scene.client_with(long()).await;
-    let guard = locks.rlock("a").lock().await.unwrap();
-    tracked(&scene.server, 1).await;
-    let looks = scene.server.calls("hexists");
-    let start = Instant::now();
-    while start.elapsed() < 3 * SECOND {
-        scene.server.run::<()>(&["HSET", "a", "other", "1"]);
-        tokio::time::sleep(5 * MS).await;
-    }
-    let looks = scene.server.calls("hexists") - looks;
-    // 0, 250, 750, 1750 ms after the first change.
-    assert!((2..=6).contains(&looks), "{looks}");
-    scene.server.run::<()>(&["DEL", "a"]);
-    soon(guard.ended()).await.unwrap_err();
-    drop((guard, locks));
-    scene.end().await;
-}
-
-/// The renewals of each permit change what all permits of a semaphore share. Those of readers change what they share, too.
-#[tokio::test]
-async fn those_who_share_a_lock_are_not_looked_at_whenever_others_renew() {
-    let scene = Scene::start();
-    let rights = ["on", "nopass", "+@all", "~*", "&*"];
-    for (user, may) in [("told", "+client"), ("untold", "-client|tracking")] {
-        scene.server.run::<()>(&[&["ACL", "SETUSER", user], &rights[..], &[may]].concat());
-    }
-    let commands = async |user: &str, is_semaphore: bool| {
-        let url = format!("redis://{user}:a@127.0.0.1:{}/", scene.server.port());
-        let config = || LockConfig::builder().watchdog_lease(1_500 * MS).diagnosis(false);
-        let clients = [connect(&url, config()).await, connect(&url, config()).await];
-        let mut held: Vec<Box<dyn Any>> = Vec::new();
-        for locks in &clients {
-            held.push(match is_semaphore {
-                true => Box::new(locks.semaphore("permits", 2).acquire().await.unwrap()),
-                false => Box::new(locks.read_write_lock("rw").read().lock().await.unwrap()),
-            });
-        }
-        tokio::time::sleep(3 * SECOND).await;
-        let before = scene.server.calls("evalsha");
-        tokio::time::sleep(6 * SECOND).await;
-        scene.server.calls("evalsha") - before
-    };
-    for is_semaphore in [false, true] {
-        let (untold, told) = (commands("untold", is_semaphore).await, commands("told", is_semaphore).await);
-        println!("{told} commands, and {untold} without being told");
-        assert!(told * 100 <= untold * 115 && untold >= 20, "{told} for {untold}, semaphore: {is_semaphore}");
-    }
-    scene.server.run::<()>(&["FLUSHALL"]);
     scene.end().await;
 }
 

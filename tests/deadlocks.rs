@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use crate::support::events::Events;
 use crate::support::{MS, SECOND, Scene, eventually, patient, soon, throughout, waiter};
-use lockkeeper::{Error, LockClient, LockConfig, Owner, WaitChain, WaitOutcome};
+use lockkeeper::{Error, LockClient, Owner, WaitChain};
 use tokio::sync::Barrier;
 use tokio::time::sleep;
 
@@ -158,29 +158,6 @@ async fn a_deadlock_through_a_read_lock_is_named_in_both_directions() {
     scene.end().await;
 }
 
-/// Readers that wait for each other's locks do not wait for long: a waiting writer stops them for a while only.
-#[tokio::test]
-async fn readers_of_both_locks_are_in_no_deadlock() {
-    let scene = Scene::start();
-    let (one, two, looking) = (silent(&scene).await, silent(&scene).await, scene.client().await);
-    let (mut first, mut second) = (one.owner(), two.owner());
-    let a = first.read_write_lock("a").into_read().lock().await.unwrap();
-    let b = second.read_write_lock("b").into_read().lock().await.unwrap();
-    // What each would tell if a writer stopped it.
-    tell(&scene, &one.id(), &[(&a.owner_id(), "a", "b")]);
-    tell(&scene, &two.id(), &[(&b.owner_id(), "b", "a")]);
-    for name in ["a", "b"] {
-        assert_eq!(shape(&soon(looking.why(name)).await.unwrap()), [(vec![name], false)]);
-    }
-    assert!(soon(looking.wait_chains()).await.unwrap().is_empty());
-    scene.server.remove_records();
-    a.unlock().await.unwrap();
-    b.unlock().await.unwrap();
-    drop((first, second));
-    drop((one, two, looking));
-    scene.end().await;
-}
-
 /// A hold of a client, by its owner, and the lock for which the same `Owner` has waited for five seconds.
 type Told<'a> = (&'a str, &'a str, &'a str);
 
@@ -202,85 +179,6 @@ fn tell(scene: &Scene, client: &str, told: &[Told<'_>]) {
 /// A client that tells nothing, so that a test can tell something for it.
 async fn silent(scene: &Scene) -> LockClient {
     scene.client_with(patient().diagnosis(false)).await
-}
-
-/// A snapshot can show a wait that has just ended, and links are asked for one after the other.
-#[tokio::test]
-async fn what_ends_between_two_looks_is_no_deadlock() {
-    let scene = Scene::start();
-    let (one, two, looking) = (silent(&scene).await, silent(&scene).await, scene.client().await);
-    let (mut first, mut second) = (one.owner(), two.owner());
-    let (a, b) = (first.rlock("a").lock().await.unwrap(), second.rlock("b").lock().await.unwrap());
-    // What they would tell if each waited for the lock of the other.
-    tell(&scene, &one.id(), &[(&a.owner_id(), "a", "b")]);
-    tell(&scene, &two.id(), &[(&b.owner_id(), "b", "a")]);
-    explained(&looking, "a", &[(&["a", "b"], true)]).await;
-    let looks = scene.server.calls("get");
-    let explaining = {
-        let looking = looking.clone();
-        tokio::spawn(async move { looking.why("a").await.unwrap() })
-    };
-    eventually("it looked once", || scene.server.calls("get"), |&calls| calls >= looks + 2).await;
-    scene.server.run::<()>(&["DEL", &format!("lockkeeper_client:{}", two.id())]);
-    assert_eq!(shape(&soon(explaining).await.unwrap()), [(vec!["a", "b"], false)]);
-    scene.server.remove_records();
-    a.unlock().await.unwrap();
-    b.unlock().await.unwrap();
-    drop((first, second));
-    drop((one, two, looking));
-    scene.end().await;
-}
-
-/// What it recorded stays until its lease ends.
-#[tokio::test]
-async fn a_process_that_has_ended_is_in_no_deadlock() {
-    let scene = Scene::start();
-    let locks = scene.client_with(patient().watchdog_lease(SECOND)).await;
-    let events = Events::default();
-    let _collecting = events.collect();
-    let dead = "0f5b3c8e-7d3a-8c1e-9f00-1a2b3c4d5e6f";
-    scene.server.run::<()>(&["HSET", "a", &format!("{dead}:1"), "1"]);
-    scene.server.run::<()>(&["PEXPIRE", "a", "60000"]);
-    tell(&scene, dead, &[("1", "a", "b")]);
-    let mut me = locks.owner();
-    let outer = me.rlock("b").lock().await.unwrap();
-    let waiting = tokio::spawn(async move { me.rlock("a").lock().await.unwrap().unlock().await });
-    explained(&locks, "a", &[(&["a", "b"], false)]).await;
-    throughout(3 * SECOND, async || assert!(!events.text().contains(DEADLOCK), "{}", events.text())).await;
-    assert_eq!(shape(&soon(locks.why("a")).await.unwrap()), [(vec!["a", "b"], false)]);
-    assert!(locks.rlock("a").force_unlock().await.unwrap());
-    soon(waiting).await.unwrap().unwrap();
-    outer.unlock().await.unwrap();
-    scene.server.remove_records();
-    drop(locks);
-    scene.end().await;
-}
-
-/// One that only waits for a lock of the deadlock leaves between the two looks. A simulated world found it.
-#[tokio::test]
-async fn a_deadlock_is_found_although_one_that_waits_for_it_leaves() {
-    let scene = Scene::start();
-    let looking = scene.client().await;
-    // Of older clients, of which nobody knows whether they are connected.
-    let client = |number: u32| format!("8743c9c0-0795-4907-87fd-6c719a6b458{number}");
-    for (number, holds, waits_for) in [(1, "a", "b"), (2, "b", "a"), (3, "c", "a")] {
-        scene.server.run::<()>(&["HSET", holds, &format!("{}:1", client(number)), "1"]);
-        scene.server.run::<()>(&["PEXPIRE", holds, "60000"]);
-        tell(&scene, &client(number), &[("1", holds, waits_for)]);
-    }
-    let looks = scene.server.calls("get");
-    let explaining = tokio::spawn({
-        let looking = looking.clone();
-        async move { looking.why("c").await.unwrap() }
-    });
-    eventually("it looked once", || scene.server.calls("get"), |&calls| calls >= looks + 3).await;
-    scene.server.run::<()>(&["DEL", &format!("lockkeeper_client:{}", client(3))]);
-    let chains = soon(explaining).await.unwrap();
-    assert!(chains.len() == 1 && chains[0].is_deadlock, "{chains:#?}");
-    scene.server.run::<()>(&["DEL", "a", "b", "c"]);
-    scene.server.remove_records();
-    drop(looking);
-    scene.end().await;
 }
 
 /// The same for the event.
@@ -307,53 +205,6 @@ async fn the_event_of_a_deadlock_needs_two_looks() {
     soon(waiting).await.unwrap();
     a.unlock().await.unwrap();
     drop((second, one, two));
-    scene.end().await;
-}
-
-/// The call ends while the server answers nothing.
-#[tokio::test]
-async fn the_snapshot_of_a_wait_is_removed_also_after_seconds_without_a_server() {
-    let scene = Scene::start();
-    let impatient = LockConfig::builder().command_timeout(100 * MS);
-    let (locks, beside) = (scene.client_with(impatient).await, scene.client().await);
-    let guard = beside.rlock("a").lock().await.unwrap();
-    let waiting = waiter(locks.rlock("a"));
-    let waits = format!("lockkeeper_client:{}", locks.id());
-    let is_recorded = || scene.server.records().contains(&waits);
-    eventually("it is recorded", is_recorded, |is| *is).await;
-    scene.server.freeze();
-    waiting.abort();
-    assert!(waiting.await.is_err());
-    sleep(3 * SECOND).await; // the server is away
-    scene.server.thaw();
-    eventually("the record is gone", is_recorded, |is| !is).await;
-    guard.unlock().await.unwrap();
-    drop((locks, beside));
-    scene.end().await;
-}
-
-/// Of readers that wait for nothing, only some are listed.
-#[tokio::test]
-async fn a_chain_behind_a_lock_with_many_readers_comes_first() {
-    let scene = Scene::start();
-    let locks = scene.client_with(patient().sharing(Duration::ZERO).diagnosis(false)).await;
-    let mut me = locks.owner();
-    let waiting = me.read_write_lock("a").read().lock().await.unwrap();
-    let mut reading = Vec::new();
-    for _ in 0..120 {
-        reading.push(locks.read_write_lock("a").into_read().lock().await.unwrap());
-    }
-    let (b, c) = (locks.rlock("b").lock().await.unwrap(), locks.rlock("c").lock().await.unwrap());
-    tell(&scene, &locks.id(), &[(&waiting.owner_id(), "a", "b"), (&b.owner_id(), "b", "c")]);
-    let chains = soon(locks.why("a")).await.unwrap();
-    assert_eq!(shape(&chains)[..2], [(vec!["a", "b", "c"], false), (vec!["a"], false)]);
-    assert_eq!(chains.len(), 100);
-    assert_eq!(shape(&soon(locks.wait_chains()).await.unwrap()), [(vec!["a", "b", "c"], false)]);
-    scene.server.remove_records();
-    for guard in reading.into_iter().chain([waiting, b, c]) {
-        guard.unlock().await.unwrap();
-    }
-    drop((me, locks));
     scene.end().await;
 }
 
@@ -471,18 +322,6 @@ async fn a_chain_ends_with_its_wait_and_a_hold_that_it_names_is_not_handed_over(
     scene.end().await;
 }
 
-#[tokio::test]
-async fn a_wait_of_less_than_a_second_writes_nothing() {
-    let scene = Scene::start();
-    let (locks, beside) = (scene.client().await, scene.client().await);
-    let guard = beside.rlock("a").lock().await.unwrap();
-    assert!(locks.owner().rlock("a").try_lock_for(500 * MS).await.unwrap().is_none());
-    assert_eq!(scene.server.calls("set"), 0);
-    guard.unlock().await.unwrap();
-    drop((locks, beside));
-    scene.end().await;
-}
-
 /// Guarantee 18.
 #[tokio::test]
 async fn a_wait_of_a_lease_knows_whom_it_waited_for() {
@@ -506,43 +345,29 @@ async fn a_wait_of_a_lease_knows_whom_it_waited_for() {
     scene.end().await;
 }
 
+/// A snapshot can show a wait that has just ended, and links are asked for one after the other.
 #[tokio::test]
-async fn the_last_thousand_waits_are_kept() {
+async fn what_ends_between_two_looks_is_no_deadlock() {
     let scene = Scene::start();
-    let (locks, beside) = (scene.client().await, scene.client().await);
-    locks.rlock("free").lock().await.unwrap().unlock().await.unwrap();
-    assert!(locks.recent_waits().is_empty(), "nobody waited");
-    let guard = beside.rlock("a").lock().await.unwrap();
-    let before = SystemTime::now();
-    assert!(locks.rlock("a").try_lock_for(20 * MS).await.unwrap().is_none());
-    eventually("nobody listens", || scene.server.channels(), Vec::is_empty).await;
-    let waiting = waiter(locks.rlock("a"));
-    crate::support::listens(&scene.server).await;
-    waiting.abort();
-    assert!(waiting.await.is_err());
-    eventually("nobody listens", || scene.server.channels(), Vec::is_empty).await;
-    let waiting = waiter(locks.rlock("a"));
-    crate::support::listens(&scene.server).await;
-    guard.unlock().await.unwrap();
-    soon(waiting).await.unwrap().unlock().await.unwrap();
-    let waits = locks.recent_waits();
-    let outcomes: Vec<_> = waits.iter().map(|wait| wait.outcome).collect();
-    assert_eq!(outcomes, [WaitOutcome::TimedOut, WaitOutcome::GivenUp, WaitOutcome::Granted]);
-    for wait in &waits {
-        assert!(
-            wait.lock == "a" && before <= wait.from && wait.from <= wait.to && wait.to <= SystemTime::now()
-        );
-    }
-    assert!(waits[0].waited_at.file().ends_with("deadlocks.rs"), "{:?}", waits[0]);
-    assert!(waits[0].to.duration_since(waits[0].from).unwrap() <= SECOND);
-
-    let guard = beside.rlock("a").lock().await.unwrap();
-    for _ in 0..1_000 {
-        assert!(locks.rlock("a").try_lock_for(Duration::from_micros(1)).await.unwrap().is_none());
-    }
-    let waits = locks.recent_waits();
-    assert!(waits.len() == 1_000 && waits.iter().all(|wait| wait.outcome == WaitOutcome::TimedOut));
-    guard.unlock().await.unwrap();
-    drop((locks, beside));
+    let (one, two, looking) = (silent(&scene).await, silent(&scene).await, scene.client().await);
+    let (mut first, mut second) = (one.owner(), two.owner());
+    let (a, b) = (first.rlock("a").lock().await.unwrap(), second.rlock("b").lock().await.unwrap());
+    // What they would tell if each waited for the lock of the other.
+    tell(&scene, &one.id(), &[(&a.owner_id(), "a", "b")]);
+    tell(&scene, &two.id(), &[(&b.owner_id(), "b", "a")]);
+    explained(&looking, "a", &[(&["a", "b"], true)]).await;
+    let looks = scene.server.calls("get");
+    let explaining = {
+        let looking = looking.clone();
+        tokio::spawn(async move { looking.why("a").await.unwrap() })
+    };
+    eventually("it looked once", || scene.server.calls("get"), |&calls| calls >= looks + 2).await;
+    scene.server.run::<()>(&["DEL", &format!("lockkeeper_client:{}", two.id())]);
+    assert_eq!(shape(&soon(explaining).await.unwrap()), [(vec!["a", "b"], false)]);
+    scene.server.remove_records();
+    a.unlock().await.unwrap();
+    b.unlock().await.unwrap();
+    drop((first, second));
+    drop((one, two, looking));
     scene.end().await;
 }

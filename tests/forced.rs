@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{
-    SECOND, Scene, calls_of, connect, eventually, listens, patient, poll_until, soon, waiter,
-};
+use crate::support::{SECOND, Scene, listens, patient, poll_until, soon, waiter};
 use futures_util::FutureExt;
 use lockkeeper::{BaseLock, Error, Lock, LockClient, LockConfigBuilder, LockInfo};
 
@@ -175,35 +173,6 @@ async fn no_reader_joins_a_hold_that_its_client_forced() {
     scene.end().await;
 }
 
-/// The server has released the hold, and the client does not know it yet.
-#[tokio::test]
-async fn no_reader_joins_while_its_client_forces_the_hold() {
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let locks = connect(proxy.url(), shares().command_timeout(SECOND)).await;
-    let reader = || locks.read_write_lock("a").into_read();
-    let forced = reader().lock().await.unwrap();
-    proxy.swallow(0, false, calls_of("read/release.lua"));
-    let forcing = tokio::spawn({
-        let lock = reader();
-        async move { lock.force_unlock().await.unwrap() }
-    });
-    eventually("the server has released it", || proxy.swallowed(), |&swallowed| swallowed == 1).await;
-    let mut lock = reader();
-    let mut joins = Box::pin(lock.lock());
-    assert!((&mut joins).now_or_never().is_none(), "it joined a hold that is gone");
-    assert!(soon(forcing).await.unwrap());
-    let later = soon(joins).await.unwrap();
-    assert_ne!(later.owner_id(), forced.owner_id());
-    assert!(matches!(forced.unlock().await, Err(Error::NotHeld(_))));
-    later.unlock().await.unwrap();
-    drop(lock);
-    soon(locks.shutdown()).await.unwrap();
-    scene.server.remove_records(); // a fault can leave that of a wait
-    drop((locks, proxy));
-    scene.end().await;
-}
-
 /// A client forced a hold of its own, and another client acquired the lock. A waiter of the first client, which comes only then, is not
 /// given the hold that is gone.
 async fn is_not_handed_over<K: BaseLock>(scene: &Scene, make: impl Fn(&LockClient) -> Lock<'static, K>) {
@@ -268,43 +237,5 @@ async fn a_forced_hold_is_not_shared_when_its_answer_is_read_late() {
     is_not_shared_by_a_late_reader_of_the_answer(&scene, |locks| sides(locks).into_write(), write()).await;
     is_not_shared_by_a_late_reader_of_the_answer(&scene, |locks| sides(locks).into_read(), write()).await;
     drop(other);
-    scene.end().await;
-}
-
-/// The same for a permit, and for a waiter that was there before.
-#[tokio::test]
-async fn a_forced_permit_is_not_handed_over() {
-    let scene = Scene::start();
-    let (locks, other) = (scene.client_with(shares()).await, scene.client().await);
-    let semaphore = locks.semaphore("a", 1);
-    for comes_later in [false, true] {
-        let waiter = || {
-            let semaphore = semaphore.clone();
-            tokio::spawn(async move { semaphore.acquire().await.unwrap() })
-        };
-        let first = semaphore.acquire().await.unwrap();
-        let before = (!comes_later).then(waiter);
-        if before.is_some() {
-            listens(&scene.server).await;
-        }
-        locks.inspect("a").await.unwrap(); // so the answers to all attempts have arrived
-        assert!(semaphore.force_unlock(first.id()).await.unwrap());
-        let (served, rival) = match before {
-            Some(waiting) => (Some(soon(waiting).await.unwrap()), None),
-            None => (None, Some(other.semaphore("a", 1).acquire().await.unwrap())),
-        };
-        let mut next = waiter();
-        listens(&scene.server).await;
-        locks.inspect("a").await.unwrap();
-        assert!(matches!(first.unlock().await, Err(Error::NotHeld(_))));
-        assert!((&mut next).now_or_never().is_none(), "two owners have the permit");
-        for permit in served.into_iter().chain(rival) {
-            permit.unlock().await.unwrap();
-        }
-        soon(next).await.unwrap().unlock().await.unwrap();
-        assert!(semaphore.delete().await.unwrap());
-        scene.quiet().await;
-    }
-    drop((semaphore, locks, other));
     scene.end().await;
 }

@@ -216,7 +216,7 @@ const UPWARD: [(&str, &str, &str); 2] = [
 ];
 
 /// So many files of the engine can know each other in a circle.
-const LARGEST_CIRCLE: usize = 4;
+const LARGEST_CIRCLE: usize = 5;
 
 /// The files of the engine, and those that each of them imports from, by their names below `engine`.
 fn engine_graph(graph: &BTreeMap<Module, BTreeSet<Module>>) -> BTreeMap<String, BTreeSet<String>> {

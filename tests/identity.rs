@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use crate::support::events::Events;
 use crate::support::options::fixed;
-use crate::support::{LIMIT, MS, SECOND, Scene, connect, eventually, listens, patient, soon, waiter, within};
+use crate::support::{LIMIT, MS, SECOND, Scene, connect, eventually, listens, patient, soon, waiter};
 use lockkeeper::{Holder, LockClient, LockConfig, LockInfo, Source};
-use lockkeeper_testkit::{Cluster, Commands, MASTER, Sentinels};
+use lockkeeper_testkit::{Cluster, Commands};
 
 /// Whether the client of the only holder of a lock is connected, and its identity. `list` and `inspect` agree about it.
 async fn client(locks: &LockClient, name: &str) -> (Option<bool>, Option<String>) {
@@ -86,68 +86,6 @@ async fn holders_are_connected_or_not_connected_or_unknown() {
     scene.end().await;
 }
 
-/// A permit tells only the beginning of the id of its client.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_holder_of_a_permit_is_connected_or_not_connected() {
-    let scene = Scene::start();
-    let looking = scene.client().await;
-    let billing = scene.client_with(patient().identity("billing-7")).await;
-    let permit = billing.semaphore("billing", 2).acquire().await.unwrap();
-    end_without_release(scene.server.url().into(), patient().build().unwrap(), async |locks| {
-        locks.semaphore("abandoned", 2).acquire().await.unwrap()
-    });
-    assert_eq!(client(&looking, "billing").await, connected("billing-7"));
-    let start = Instant::now();
-    while client(&looking, "abandoned").await != NOT_CONNECTED {
-        assert!(start.elapsed() < LIMIT, "the server notices that the connections ended");
-    }
-    permit.unlock().await.unwrap();
-    assert!(looking.semaphore("billing", 2).delete().await.unwrap());
-    assert!(looking.semaphore("abandoned", 2).delete().await.unwrap());
-    drop((looking, billing));
-    scene.end().await;
-}
-
-/// The names of connections are asked for with the first part of a list. This client comes later.
-#[tokio::test]
-async fn a_client_that_connects_during_a_list_is_connected() {
-    const SEMAPHORES: u32 = 50;
-    let scene = Scene::start();
-    let looking = scene.client().await;
-    let semaphore = |locks: &LockClient, number: u32| locks.semaphore(format!("sem:{number}"), 2);
-    let mut permits = Vec::new();
-    for number in 0..SEMAPHORES {
-        permits.push(semaphore(&looking, number).acquire().await.unwrap());
-    }
-    let fill = "for i = 1, 5000 do redis.call('set', 'other:' .. i, 'text') end";
-    let _: Option<String> = scene.server.run(&["EVAL", fill, "0"]);
-    let mut parts = looking.list_parts("*");
-    let mut seen = 0;
-    while seen == 0 {
-        seen = soon(parts.next()).await.unwrap().expect("a part with a semaphore").locks.len();
-    }
-    let late = scene.client().await;
-    for number in 0..SEMAPHORES {
-        permits.push(semaphore(&late, number).acquire().await.unwrap());
-    }
-    let mut holders = Vec::new();
-    while let Some(part) = soon(parts.next()).await.unwrap() {
-        holders.extend(part.locks.into_iter().flat_map(|lock| lock.holders));
-    }
-    let is_late =
-        |holder: &&Holder| holder.client.as_ref().is_some_and(|client| late.id().starts_with(client));
-    assert!(holders.iter().any(|holder| is_late(&holder)), "all semaphores were in the first part");
-    let is_known = |holder: &Holder| holder.identity.is_some();
-    assert!(holders.iter().all(is_known), "{:?}", holders.iter().find(is_late));
-    drop(permits);
-    for number in 0..SEMAPHORES {
-        assert!(semaphore(&looking, number).delete().await.unwrap());
-    }
-    let _: Option<String> = scene.server.run(&["EVAL", "redis.call('flushall')", "0"]);
-    drop((parts, looking, late));
-    scene.end().await;
-}
-
 #[tokio::test]
 async fn a_client_that_may_not_say_its_name_says_so_once_and_is_unknown() {
     let scene = Scene::start();
@@ -200,21 +138,6 @@ async fn a_holder_is_looked_for_at_all_masters_of_a_cluster() {
     }
     guard.unlock().await.unwrap();
     soon(waiting).await.unwrap().unlock().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_to_sentinels_have_the_name() {
-    let group = Sentinels::start(Duration::from_secs(1));
-    let source = Source::sentinel(MASTER, group.urls(), "redis://127.0.0.1/");
-    let config = patient().identity("billing-7").build().unwrap();
-    let locks = LockClient::connect_with(source, config).await.unwrap();
-    let name = format!("lockkeeper:{}:billing-7", locks.id());
-    let servers = group.sentinels.iter().chain([&group.servers[group.master()]]);
-    for server in servers {
-        let connections = || named(server, &name);
-        within(LIMIT, "the connections are named", connections, |found| !found.is_empty()).await;
-    }
-    locks.shutdown().await.unwrap();
 }
 
 /// The holders of a lock.
@@ -303,27 +226,6 @@ async fn without_the_right_to_record_one_event_says_so_and_locks_are_renewed() {
     }
     drop(locks);
     scene.end().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn in_a_cluster_the_record_is_where_its_key_is() {
-    let group = Cluster::start(3, 0);
-    let config = patient().watchdog_lease(SECOND).build().unwrap();
-    let locks = LockClient::connect_with(Source::cluster(group.urls()), config).await.unwrap();
-    let names = [0, 1, 2].map(|index| group.name_on(index, "lock"));
-    let mut guards = Vec::new();
-    for name in &names {
-        guards.push(locks.rlock(name).lock().await.unwrap());
-    }
-    for name in &names {
-        recorded(&locks, name).await;
-    }
-    let listed = soon(locks.list("*")).await.unwrap().locks;
-    assert!(listed.len() == 3 && listed.iter().all(|lock| lock.holders[0].held_for.is_some()), "{listed:?}");
-    for guard in guards {
-        guard.unlock().await.unwrap();
-    }
-    eventually("no record is left", || group.records(), Vec::is_empty).await;
 }
 
 #[tokio::test]

@@ -3,10 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use crate::support::{
-    Faults, MS, Readers, SECOND, Scene, connect, eventually, lingering, lua, patient, soon, timed,
-};
-use futures_util::StreamExt;
+use crate::support::{MS, Readers, SECOND, Scene, eventually, lingering, lua, soon, timed};
 use lockkeeper::{Error, LockClient, Member, ReadLock, WriteLock};
 use tokio::time::sleep;
 
@@ -93,21 +90,6 @@ async fn a_writer_of_the_same_client_does_not_wait_for_an_idle_hold() {
     scene.end().await;
 }
 
-/// It waits for those who read when it comes, and for nobody else.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_writer_of_the_same_client_comes_in_beside_readers_that_always_overlap() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    let readers = Readers::start(&locks, SECOND, 8, 5 * MS);
-    for _ in 0..10 {
-        let guard = soon(writer(&locks).lock()).await.unwrap();
-        guard.unlock().await.unwrap();
-    }
-    assert!(readers.end().await > 0);
-    drop(locks);
-    scene.end().await;
-}
-
 /// A writer of another client is seen at the next confirmation, whether its sections overlap or not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writer_of_another_client_comes_in() {
@@ -125,42 +107,6 @@ async fn a_writer_of_another_client_comes_in() {
     scene.end().await;
 }
 
-/// A writer of Redisson listens for messages and sets no intent. Two clients keep the lock, and neither ends the hold of the other.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_writer_that_cannot_stop_readers_comes_in() {
-    let scene = Scene::start();
-    let (one, two) = (scene.client().await, scene.client().await);
-    let readers = [&one, &two].map(|locks| Readers::start(locks, 50 * MS, 8, 20 * MS));
-    let client = redis::Client::open(scene.server.url()).unwrap();
-    for _ in 0..5 {
-        let mut messages = client.get_async_pubsub().await.unwrap();
-        messages.subscribe("redisson_rwlock:{a}").await.unwrap();
-        // It tries when it hears that the lock is free, as Redisson does.
-        let mut heard = messages.on_message();
-        let start = Instant::now();
-        loop {
-            soon(heard.next()).await.unwrap();
-            let (mode, hold) = ("write", "8743c9c0-0795-8907-87fd-6c719a6b4586:1:write");
-            let script = "if redis.call('exists', KEYS[1]) == 1 then return 0 end \
-                          redis.call('hset', KEYS[1], 'mode', ARGV[1], ARGV[2], 1) \
-                          redis.call('pexpire', KEYS[1], 30000) return 1";
-            if scene.server.run::<i64>(&["EVAL", script, "1", "a", mode, hold]) == 1 {
-                break;
-            }
-        }
-        assert!(start.elapsed() < 5 * SECOND, "{:?}", start.elapsed());
-        drop(heard);
-        drop(messages);
-        scene.server.run::<()>(&["DEL", "a"]);
-        scene.server.run::<()>(&["PUBLISH", "redisson_rwlock:{a}", "1"]);
-    }
-    for readers in readers {
-        assert!(readers.end().await > 0);
-    }
-    drop((one, two));
-    scene.end().await;
-}
-
 /// Two readers asked at the same time, so each has a hold of its own. Nobody joins the older one.
 #[tokio::test]
 async fn an_older_hold_does_not_linger_beside_a_newer_one() {
@@ -175,31 +121,6 @@ async fn an_older_hold_does_not_linger_beside_a_newer_one() {
     }
     assert!(writer(&locks).try_lock().await.unwrap().is_some(), "nobody reads");
     drop((one, two, locks));
-    scene.end().await;
-}
-
-/// The answer comes later than the hold waits for it. The connection is as good as any other one: nobody examines or replaces it.
-#[tokio::test]
-async fn a_slow_network_ends_a_hold_that_lingers_and_harms_no_connection() {
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let locks = connect(proxy.url(), patient()).await;
-    proxy.set(Faults { delay: 20 * MS, ..Faults::default() });
-    let questions = || scene.server.calls("ping");
-    let before = questions();
-    let mut owners = BTreeSet::new();
-    soon(async {
-        while owners.len() < 5 {
-            let guard = reader(&locks, 20 * MS).lock().await.unwrap();
-            owners.insert(guard.owner_id());
-            guard.unlock().await.unwrap();
-            sleep(MS).await; // reads with pauses, as in a service
-        }
-    })
-    .await;
-    assert_eq!(questions(), before, "no connection is examined");
-    locks.shutdown().await.unwrap();
-    drop((locks, proxy));
     scene.end().await;
 }
 
@@ -221,40 +142,6 @@ async fn a_lock_that_was_deleted_is_noticed_at_the_next_confirmation() {
     scene.end().await;
 }
 
-/// Whoever releases by force, through this client or another one: nobody reads on the strength of a hold that is gone.
-#[tokio::test]
-async fn a_forced_release_by_the_client_ends_its_hold_that_lingers() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    reads(&locks, SECOND).await;
-    assert!(locks.read_write_lock("a").read().force_unlock().await.unwrap());
-    assert!(!is_held(&scene));
-    let guard = reader(&locks, SECOND).lock().await.unwrap();
-    assert!(is_held(&scene), "it was acquired anew");
-    drop((guard, locks));
-    scene.end().await;
-}
-
-/// An owner of a hold that lingers can re-enter it, and readers that come later join it all the same.
-#[tokio::test]
-async fn an_owner_can_re_enter_a_hold_that_lingers() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    reads(&locks, SECOND).await;
-    let mut lock = reader(&locks, SECOND);
-    let outer = lock.lock().await.unwrap();
-    let inner = lock.lock().await.unwrap();
-    assert_eq!(lock.hold_count(), 2);
-    let other = reader(&locks, SECOND).lock().await.unwrap();
-    assert_eq!(other.owner_id(), inner.owner_id());
-    for guard in [outer, inner, other] {
-        guard.unlock().await.unwrap();
-    }
-    assert!(is_held(&scene));
-    drop((lock, locks));
-    scene.end().await;
-}
-
 /// A shutdown releases all of them, without their time.
 #[tokio::test]
 async fn a_shutdown_releases_what_lingers() {
@@ -268,37 +155,6 @@ async fn a_shutdown_releases_what_lingers() {
     ended.unwrap();
     assert_eq!(scene.server.keys(), [""; 0]);
     assert!(took < SECOND, "{took:?}");
-    drop(locks);
-    scene.end().await;
-}
-
-/// Without a shutdown, they are released at the end of their time, as long as the runtime is there.
-#[tokio::test]
-async fn a_client_that_is_dropped_releases_what_lingers() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    reads(&locks, 100 * MS).await;
-    drop(locks);
-    assert!(is_held(&scene));
-    eventually("it is free", || is_held(&scene), |held| !held).await;
-    scene.end().await;
-}
-
-/// A reader that gives up leaves nothing, and takes nothing from the others.
-#[tokio::test]
-async fn readers_that_are_cancelled_change_nothing() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    reads(&locks, SECOND).await;
-    for _ in 0..50 {
-        let mut lock = reader(&locks, SECOND);
-        let mut acquires = tokio_test::task::spawn(lock.lock());
-        let _ = acquires.poll();
-        drop(acquires);
-        assert_eq!(lock.hold_count(), 0);
-    }
-    reads(&locks, SECOND).await;
-    assert!(writer(&locks).try_lock().await.unwrap().is_some(), "nobody reads");
     drop(locks);
     scene.end().await;
 }
@@ -345,40 +201,6 @@ async fn the_lock_is_free_for_a_moment_in_each_second() {
         readers.end().await;
     }
     drop((lock, one, two, other));
-    scene.end().await;
-}
-
-/// A reader that waits because of a stop listens, too. It is not taken for a writer: the stop ends, and no other one follows.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_are_not_stopped_on_behalf_of_a_writer_that_gave_up() {
-    let scene = Scene::start();
-    let (one, two) = (scene.client().await, scene.client().await);
-    let linger = 50 * MS;
-    let readers = [&one, &two].map(|locks| Readers::start(locks, linger, 8, 5 * MS));
-    let intents = || -> Vec<String> {
-        scene.server.keys().into_iter().filter(|key| key.ends_with(":lockkeeper_intent")).collect()
-    };
-    for _ in 0..5 {
-        let client = redis::Client::open(scene.server.url()).unwrap();
-        let mut messages = client.get_async_pubsub().await.unwrap();
-        messages.subscribe("redisson_rwlock:{a}").await.unwrap();
-        eventually("readers are stopped on its behalf", intents, |keys| !keys.is_empty()).await;
-        drop(messages);
-        // The stop, and the calm after it: 95 and 50 ms. A gap can come in each second.
-        let listeners = || scene.server.channels();
-        eventually(
-            "the stop is over",
-            || (intents(), listeners()),
-            |(keys, channels)| keys.is_empty() && channels.is_empty(),
-        )
-        .await;
-        sleep(2 * linger).await; // what does not come cannot be waited for
-        assert_eq!(listeners(), [""; 0], "no reader waits");
-    }
-    for readers in readers {
-        readers.end().await;
-    }
-    drop((one, two));
     scene.end().await;
 }
 

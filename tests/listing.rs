@@ -5,7 +5,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
-use crate::support::{SECOND, Scene, address, connect, eventually, patient, soon, waiter};
+use crate::support::{SECOND, Scene, address, connect, patient, soon, waiter};
 use lockkeeper::{Error, LockClient, LockConfig, LockInfo, LockKind, LockList, RemainingLease};
 
 async fn list(locks: &LockClient, pattern: &str) -> BTreeMap<String, LockInfo> {
@@ -312,24 +312,6 @@ async fn locks_among_many_other_keys_are_found() {
     scene.end().await;
 }
 
-/// A field and a number that mean something else: they look like a reader with very many holds.
-#[tokio::test]
-async fn data_that_looks_like_a_reader_does_not_block_the_server() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    for user in 1..=100 {
-        let field = format!("0-0-0-0-0:{user}");
-        let _: u64 = scene.server.run(&["HSET", "document", "mode", "write", &field, "3000000"]);
-    }
-    let before = scene.server.calls("pttl");
-    assert_eq!(soon(locks.list("*")).await.unwrap(), LockList::default());
-    let looks = scene.server.calls("pttl") - before;
-    assert!(looks < 2_000, "it looked at {looks} keys");
-    let _: u64 = scene.server.run(&["DEL", "document"]);
-    drop(locks);
-    scene.end().await;
-}
-
 /// The names of other data need not be text.
 #[tokio::test]
 async fn keys_and_fields_that_are_no_text_disturb_no_listing() {
@@ -400,21 +382,6 @@ async fn a_missing_right_is_an_error() {
     guard.unlock().await.unwrap();
     let _: u64 = scene.server.run(&["DEL", "secret"]);
     drop(admin);
-    drop(locks);
-    scene.end().await;
-}
-
-#[tokio::test]
-async fn an_outage_is_an_error_after_the_retry_timeout() {
-    let mut scene = Scene::start();
-    let config = LockConfig::builder().command_timeout(SECOND).retry_timeout(SECOND);
-    let locks = connect(scene.server.url(), config).await;
-    scene.server.kill();
-    let error = soon(locks.list("*")).await.unwrap_err();
-    assert!(error.is_transient(), "{error}");
-    scene.server.start_again();
-    eventually("the server answers", || scene.server.connect().is_ok(), |&answers| answers).await;
-    assert_eq!(soon(locks.list("*")).await.unwrap(), LockList::default());
     drop(locks);
     scene.end().await;
 }

@@ -1,14 +1,10 @@
 //! The wait queue of one client for one lock: its order, and what happens behind an unpolled waiter.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
 use crate::support::fixture::{Fixture, for_each_lock};
 use crate::support::{
     MS, SECOND, Scene, eventually, patient, poll_until_it_waits, soon, timed, waiter, woken,
 };
 use lockkeeper::{Error, LockConfigBuilder};
-use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_test::task;
 
@@ -78,23 +74,6 @@ async fn a_renewal_that_finds_nothing_wakes_the_waiters<F: Fixture>() {
     scene.end().await;
 }
 
-/// Guarantee 8. As above, and the watchdog sends the renewal.
-#[tokio::test]
-async fn the_watchdog_wakes_the_waiters_of_a_lock_that_is_gone() {
-    let scene = Scene::start();
-    let locks = scene.client_with(without_polls().watchdog_lease(12 * SECOND)).await;
-    let guard = locks.rlock("a").lock().await.unwrap();
-    let waiting = waiter(locks.rlock("a"));
-    eventually("the waiter subscribes", || scene.server.channels(), |channels| !channels.is_empty()).await;
-    scene.server.run::<()>(&["DEL", "a"]);
-    soon(guard.ended()).await.unwrap_err();
-    let (next, waited) = timed(waiting).await;
-    assert!(waited < 5 * SECOND, "{waited:?}");
-    next.unwrap().unlock().await.unwrap();
-    drop((guard, locks));
-    scene.end().await;
-}
-
 /// Guarantee 9. A waiter that times out behind a live waiter sends no command: the waiter at the head attempts for
 /// all.
 #[tokio::test]
@@ -117,50 +96,6 @@ async fn waiters_that_time_out_cost_no_command_of_their_own() {
     guard.unlock().await.unwrap();
     soon(waiting).await.unwrap().unwrap();
     drop((locks, beside));
-    scene.end().await;
-}
-
-/// A task that drops its guard and locks again queues behind the waiters: each of them acquires the lock at least once
-/// in between.
-#[tokio::test]
-async fn drop_and_lock_again_does_not_overtake() {
-    const OTHERS: usize = 3;
-    const ROUNDS: usize = 300;
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    let ended = Arc::new(AtomicBool::new(false));
-    let asked = Arc::new(AtomicUsize::new(0));
-    let sections: Arc<[AtomicUsize]> = (0..OTHERS).map(|_| AtomicUsize::new(0)).collect();
-    let mut lock = locks.rlock("a");
-    let mut guard = lock.lock().await.unwrap();
-    let mut tasks = JoinSet::new();
-    for task in 0..OTHERS {
-        let (locks, ended) = (locks.clone(), Arc::clone(&ended));
-        let (asked, sections) = (Arc::clone(&asked), Arc::clone(&sections));
-        tasks.spawn(async move {
-            let mut lock = locks.rlock("a");
-            while !ended.load(Ordering::Relaxed) {
-                asked.fetch_add(1, Ordering::Relaxed); // and it queues before any other task runs
-                let guard = lock.lock().await.unwrap();
-                sections[task].fetch_add(1, Ordering::Relaxed);
-                guard.unlock().await.unwrap();
-            }
-        });
-    }
-    let begun = || sections.iter().map(|count| count.load(Ordering::Relaxed)).sum::<usize>();
-    let queued = || asked.load(Ordering::Relaxed) - begun();
-    for _ in 0..ROUNDS {
-        eventually("the other tasks queue again", queued, |&count| count == OTHERS).await;
-        drop(guard);
-        guard = soon(lock.lock()).await.unwrap();
-    }
-    ended.store(true, Ordering::Relaxed);
-    let counts: Vec<usize> = sections.iter().map(|count| count.load(Ordering::Relaxed)).collect();
-    // More than once, if it acquires again before this task has released and queued.
-    assert!(counts.iter().all(|&count| count >= ROUNDS), "{counts:?} sections in {ROUNDS} rounds");
-    drop(guard);
-    soon(tasks.join_all()).await;
-    drop((lock, locks));
     scene.end().await;
 }
 

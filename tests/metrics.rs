@@ -8,7 +8,7 @@ use crate::support::{
     renewed, soon,
 };
 use futures_util::future::join_all;
-use lockkeeper::{BaseLock, Error, Lock, LockClient, LockConfig, MultiLock, ReadWriteLock, RedLock, Source};
+use lockkeeper::{Error, Lock, LockClient, LockConfig, MultiLock, RedLock, Source};
 use lockkeeper_memory::MemoryServer;
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Label, LocalRecorderGuard,
@@ -175,57 +175,226 @@ impl HistogramFn for Series {
     }
 }
 
-// --- acquires ----------------------------------------------------------------------------------------------------------
+// --- what happens, and what is counted -----------------------------------------------------------------------------------
 
-const ORDERS: &[(&str, &str)] = &[("type", "rlock"), ("group", "orders")];
+/// Metrics that tests of their own look at, because they depend on time and on what runs in the background.
+const OF_TIME: [&str; 6] = [
+    "calls_total",
+    "commands_total",
+    "reconnects_total",
+    "renewal_lateness_seconds",
+    "renewals_total",
+    "round_trip_seconds",
+];
+
+/// How each series changed: a counter, a gauge, or the number of times in a histogram.
+type Changes = BTreeMap<String, i64>;
+
+/// A run in which all that is counted is compared after each step.
+struct Run {
+    recorded: Recorded,
+    before: Changes,
+}
+
+impl Run {
+    #[allow(clippy::cast_possible_truncation, reason = "these counts are small")]
+    fn counts(recorded: &Recorded) -> Changes {
+        let state = recorded.0.lock().unwrap();
+        let series = state.series.iter().map(|((name, labels), series)| {
+            let values = series.0.lock().unwrap();
+            let labels = ["type", "group", "outcome", "cause"].iter().filter_map(|key| labels.get(*key));
+            let mut words = vec![name.trim_start_matches("lockkeeper_")];
+            words.extend(labels.map(String::as_str).filter(|value| *value != "default"));
+            (words.join(" "), values.value as i64 + values.samples.len() as i64)
+        });
+        series.filter(|(name, _)| OF_TIME.iter().all(|other| !name.starts_with(other))).collect()
+    }
+
+    /// Waits until exactly this changed since the last step.
+    async fn counts_that<const N: usize>(&mut self, what: &str, expected: [Vec<(String, i64)>; N]) {
+        let mut all = Changes::new();
+        for (series, change) in expected.into_iter().flatten() {
+            *all.entry(series).or_default() += change;
+        }
+        all.retain(|_, change| *change != 0);
+        let changes = || {
+            let mut now = Self::counts(&self.recorded);
+            now.iter_mut().for_each(|(series, value)| *value -= self.before.get(series).unwrap_or(&0));
+            now.retain(|_, change| *change != 0);
+            now
+        };
+        eventually(&format!("{what}: {all:?}"), changes, |found| *found == all).await;
+        self.before = Self::counts(&self.recorded);
+    }
+}
+
+fn granted(of: &str, count: i64) -> Vec<(String, i64)> {
+    ["acquire_seconds OF", "acquires_total OF granted", "holds OF"]
+        .map(|series| (series.replace("OF", of), count))
+        .into()
+}
+
+fn ended(of: &str, count: i64) -> Vec<(String, i64)> {
+    vec![(format!("held_seconds {of}"), count), (format!("holds {of}"), -count)]
+}
+
+/// An acquire that was not granted.
+fn not_granted(of: &str, outcome: &str) -> Vec<(String, i64)> {
+    vec![(format!("acquires_total {of} {outcome}"), 1)]
+}
+
+fn lost(of: &str, cause: &str) -> Vec<(String, i64)> {
+    [ended(of, 1), vec![(format!("lost_holds_total {of} {cause}"), 1)]].concat()
+}
+
+fn waits(of: &str, count: i64) -> Vec<(String, i64)> {
+    vec![(format!("waiters {of}"), count)]
+}
 
 #[tokio::test]
-async fn an_acquire_counts_once_by_its_outcome() {
+async fn what_happens_is_counted_once() {
     let recorded = Recorded::default();
     let _installed = recorded.install();
     let scene = Scene::start();
-    let locks = scene.client().await;
+    let proxy = scene.proxy().await;
+    let locks = scene.client_with(patient().watchdog_lease(3 * SECOND).sharing(SECOND)).await;
+    let hurried = connect(proxy.url(), LockConfig::builder().watchdog_lease(SECOND)).await;
+    let mut run = Run { before: Run::counts(&recorded), recorded: recorded.clone() };
+
+    // The outcomes of calls, and a group.
+    let of = "rlock orders";
     let lock = || locks.rlock("a").with(&grouped("orders"));
-    let outcomes = || {
-        ["granted", "busy", "timed_out", "error", "cancelled"]
-            .map(|outcome| recorded.value("acquires_total", &[ORDERS, &[("outcome", outcome)]].concat()))
-    };
     let mut first = lock();
-    assert_eq!(outcomes(), [0; 5], "a series exists before the first acquire");
-
     let guard = first.lock().await.unwrap();
-    assert_eq!(outcomes(), [1, 0, 0, 0, 0]);
+    run.counts_that("it is granted", [granted(of, 1)]).await;
     assert!(lock().try_lock().await.unwrap().is_none());
-    assert_eq!(outcomes(), [1, 1, 0, 0, 0]);
+    run.counts_that("it is busy", [not_granted(of, "busy")]).await;
     assert!(lock().try_lock_for(50 * MS).await.unwrap().is_none());
-    assert_eq!(outcomes(), [1, 1, 1, 0, 0]);
-    let mut unnamed = locks.rlock("").with(&grouped("orders"));
-    assert!(matches!(unnamed.lock().await, Err(Error::InvalidName { .. })));
-    assert_eq!(outcomes(), [1, 1, 1, 1, 0]);
+    run.counts_that("the time is up", [not_granted(of, "timed_out")]).await;
+    assert!(locks.rlock("").with(&grouped("orders")).lock().await.is_err());
+    run.counts_that("the name is invalid", [not_granted(of, "error")]).await;
     drop(lock().lock());
-    assert_eq!(outcomes(), [1, 1, 1, 1, 0], "it was never polled");
+    run.counts_that("it was never polled", []).await;
     assert!(timeout(50 * MS, lock().lock()).await.is_err());
-    assert_eq!(outcomes(), [1, 1, 1, 1, 1]);
-
+    run.counts_that("it was dropped", [not_granted(of, "cancelled")]).await;
     let again = first.lock().await.unwrap();
-    assert_eq!(outcomes(), [2, 1, 1, 1, 1], "a re-entry is granted");
-    assert_eq!(recorded.value("holds", ORDERS), 2);
-    assert!(recorded.samples("held_seconds", ORDERS).is_empty());
-    sleep(20 * MS).await;
+    run.counts_that("a re-entry", [granted(of, 1)]).await;
     again.unlock().await.unwrap();
     drop(guard);
-    assert_eq!(recorded.value("holds", ORDERS), 0, "also before the release has reached the server");
-    let held = recorded.samples("held_seconds", ORDERS);
-    assert!(held.len() == 2 && held.iter().all(|&time| (0.02..20.0).contains(&time)), "{held:?}");
-    assert!(held[1] > 0.11, "the first guard was held while others waited: {held:?}");
-    let took = recorded.samples("acquire_seconds", ORDERS);
-    assert!(took.len() == 2 && took.iter().all(|&time| (0.0..20.0).contains(&time)), "{took:?}");
-    assert!(took[0] > 0.0, "{took:?}");
+    run.counts_that("a release and a drop", [ended(of, 2)]).await;
 
-    recorded.rests().await;
-    drop((locks, first, unnamed));
+    // Each handle, with a group and without.
+    let member = |name, group: &'static str| locks.rlock(name).with(&grouped(group));
+    let multi =
+        |groups: [&'static str; 2]| MultiLock::new([member("a", groups[0]), member("b", groups[1])]).unwrap();
+    let mut owner = locks.owner();
+    macro_rules! holds {
+        ($($lock:expr, $of:literal;)*) => {$(
+            $lock.lock().await.unwrap().unlock().await.unwrap();
+            // Each member of a lock of several is held for a time of its own.
+            let members = if $of.starts_with("multi") { 1 } else { 0 };
+            let times = ["acquire_seconds", "held_seconds"].map(|time| (format!("{time} {}", $of), members));
+            run.counts_that($of, [granted($of, 1), ended($of, 1), times.into()]).await;
+        )*};
+    }
+    holds! {
+        locks.rlock("a"), "rlock";
+        member("a", "g").with(&grouped(String::from("h"))), "rlock h";
+        owner.rlock("a").with(&grouped("g")), "rlock g";
+        locks.fair_lock("b").with(&grouped("g")), "fair g";
+        locks.fenced_lock("c").with(&grouped("g")), "fenced g";
+        locks.read_write_lock("d").with(&grouped("g")).into_read(), "read g";
+        locks.read_write_lock("d").with(&grouped("g")).into_write(), "write g";
+        multi(["g", "g"]), "multi g";
+        multi(["g", "h"]), "multi";
+        multi(["g", "h"]).with(&grouped("all")), "multi all";
+    }
+    let jobs = locks.claims("f").with(&grouped("g"));
+    let claim = jobs.claim(["1"]).await.unwrap().unwrap();
+    assert!(jobs.claim(["1"]).await.unwrap().is_none());
+    run.counts_that("claims", [granted("claim g", 1), not_granted("claim g", "busy")]).await;
+    claim.unlock().await.unwrap();
+    run.counts_that("the end of a claim", [ended("claim g", 1)]).await;
+
+    // Waiters. The last one is dropped.
+    macro_rules! waits {
+        ($($of:literal: $lock:expr, behind $other:literal: $holder:expr;)*) => {$(
+            let guard = $holder.lock().await.unwrap();
+            run.counts_that("the holder", [granted($other, 1)]).await;
+            let mut waiting = JoinSet::new();
+            for _ in 0..3 {
+                let mut lock = $lock;
+                waiting.spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() });
+            }
+            run.counts_that("three wait", [waits($of, 3)]).await;
+            assert!(timeout(100 * MS, $lock.lock()).await.is_err());
+            run.counts_that("one was dropped", [not_granted($of, "cancelled")]).await;
+            guard.unlock().await.unwrap();
+            soon(waiting.join_all()).await;
+            run.counts_that("all had it", [waits($of, -3), granted($of, 3), ended($of, 3), ended($other, 1)]).await;
+        )*};
+    }
+    waits! {
+        "rlock": locks.rlock("a"), behind "rlock": locks.rlock("a");
+        "fair": locks.fair_lock("b"), behind "fair": locks.fair_lock("b");
+        "read": locks.read_write_lock("c").into_read(), behind "write": locks.read_write_lock("c").into_write();
+        "write": locks.read_write_lock("d").into_write(), behind "read": locks.read_write_lock("d").into_read();
+    }
+    let before = scene.server.scripts();
+    let readers = [
+        locks.read_write_lock("e").into_read().lock().await,
+        locks.read_write_lock("e").into_read().lock().await,
+    ];
+    assert_eq!(scene.server.scripts(), before + 1, "nothing was shared");
+    run.counts_that("readers share a hold", [granted("read", 2)]).await;
+    for reader in readers {
+        drop(reader.unwrap());
+    }
+    run.counts_that("they end", [ended("read", 2)]).await;
+
+    // Several permits are one hold.
+    let semaphore = locks.semaphore("s", 2);
+    let batch = semaphore.acquire_many(2).await.unwrap();
+    run.counts_that("two permits", [granted("semaphore", 1)]).await;
+    assert!(semaphore.try_acquire().await.unwrap().is_none());
+    assert!(semaphore.try_acquire_for(50 * MS).await.unwrap().is_none());
+    assert!(semaphore.acquire_many(3).await.is_err());
+    assert!(timeout(50 * MS, semaphore.acquire()).await.is_err());
+    let others = ["busy", "timed_out", "error", "cancelled"].map(|outcome| not_granted("semaphore", outcome));
+    run.counts_that("no permit", others).await;
+    assert!(semaphore.force_unlock(batch.id()).await.unwrap());
+    soon(batch.ended()).await.unwrap_err();
+    run.counts_that("a permit is removed", [lost("semaphore", "removed")]).await;
+    drop(batch);
+    semaphore.delete().await.unwrap();
+
+    // What no longer counts, and losses by their cause.
+    locks.rlock("leaked").with(&fixed(500 * MS)).lock().await.unwrap().leak();
+    run.counts_that("it is leaked", [granted("rlock", 1), ended("rlock", 1)]).await;
+    locks.rlock("kept").with(&at_least(500 * MS)).lock().await.unwrap().unlock().await.unwrap();
+    run.counts_that("it is kept", [granted("rlock", 1), ended("rlock", 1)]).await;
+    for (options, cause) in [(fixed(200 * MS), "lease_ended"), (at_most(200 * MS), "max_hold")] {
+        let guard = locks.rlock(cause).with(&options).lock().await.unwrap();
+        soon(guard.ended()).await.unwrap_err();
+        run.counts_that(cause, [granted("rlock", 1), lost("rlock", cause)]).await;
+    }
+    let guard = locks.rlock("removed").lock().await.unwrap();
+    scene.server.run::<()>(&["DEL", "removed"]);
+    assert!(matches!(soon(guard.unlock()).await, Err(Error::NotHeld { .. })));
+    run.counts_that("a release finds nothing", [granted("rlock", 1), lost("rlock", "removed")]).await;
+    let guard = hurried.rlock("silent").lock().await.unwrap();
+    proxy.set(Faults::black_hole());
+    soon(guard.ended()).await.unwrap_err();
+    run.counts_that("nothing answers", [granted("rlock", 1), lost("rlock", "not_renewed")]).await;
+    proxy.set(Faults::default());
+    drop(guard);
+    run.recorded.rests().await;
+    hurried.shutdown().await.unwrap();
+    drop((first, owner, jobs, semaphore, locks, hurried, proxy));
     scene.end().await;
 }
+
+const ORDERS: &[(&str, &str)] = &[("type", "rlock"), ("group", "orders")];
 
 #[tokio::test]
 async fn the_time_to_acquire_has_the_time_of_waiting() {
@@ -253,188 +422,7 @@ async fn the_time_to_acquire_has_the_time_of_waiting() {
     scene.end().await;
 }
 
-#[tokio::test]
-async fn waiters_are_counted_while_they_wait() {
-    let recorded = Recorded::default();
-    let _installed = recorded.install();
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    let free = locks.rlock("free").lock().await.unwrap();
-    assert_eq!(recorded.value("waiters", &[]), 0, "nobody waits for a free lock");
-    free.unlock().await.unwrap();
-    macro_rules! check {
-        ($type:literal: $lock:expr, held by $holder:expr) => {{
-            let labels = [("type", $type)];
-            let guard = $holder.lock().await.unwrap();
-            let mut waiting = JoinSet::new();
-            for _ in 0..3 {
-                let mut lock = $lock;
-                waiting.spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() });
-            }
-            recorded.becomes("waiters", &labels, 3).await;
-            let mut dropped = $lock;
-            assert!(timeout(100 * MS, dropped.lock()).await.is_err());
-            assert_eq!(recorded.value("waiters", &labels), 3, "a waiter that was dropped does not wait");
-            guard.unlock().await.unwrap();
-            soon(waiting.join_all()).await;
-            assert_eq!(recorded.value("waiters", &labels), 0);
-            recorded.rests().await;
-        }};
-    }
-    check!("rlock": locks.rlock("a"), held by locks.rlock("a"));
-    check!("fair": locks.fair_lock("b"), held by locks.fair_lock("b"));
-    check!("read": locks.read_write_lock("c").into_read(), held by locks.read_write_lock("c").into_write());
-    check!("write": locks.read_write_lock("d").into_write(), held by locks.read_write_lock("d").into_read());
-    drop(locks);
-    scene.end().await;
-}
-
-#[tokio::test]
-async fn holds_that_are_passed_on_or_shared_count_as_granted() {
-    let recorded = Recorded::default();
-    let _installed = recorded.install();
-    let scene = Scene::start();
-    let locks = scene.client_with(patient().sharing(SECOND)).await;
-    let guard = locks.rlock("a").lock().await.unwrap();
-    let mut waiting = JoinSet::new();
-    for _ in 0..5 {
-        let mut lock = locks.rlock("a");
-        waiting.spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() });
-    }
-    recorded.becomes("waiters", &[], 5).await;
-    let before = scene.server.scripts();
-    guard.unlock().await.unwrap();
-    soon(waiting.join_all()).await;
-    assert!(scene.server.scripts() - before < 5, "nothing was passed on");
-    let labels = [("type", "rlock")];
-    assert_eq!(recorded.value("acquires_total", &[("type", "rlock"), ("outcome", "granted")]), 6);
-    assert_eq!(recorded.samples("held_seconds", &labels).len(), 6);
-
-    let before = scene.server.scripts();
-    let mut readers = Vec::new();
-    for _ in 0..3 {
-        readers.push(locks.read_write_lock("b").into_read().lock().await.unwrap());
-    }
-    assert_eq!(scene.server.scripts() - before, 1, "nothing was shared");
-    let labels = [("type", "read")];
-    assert_eq!(recorded.value("acquires_total", &[("type", "read"), ("outcome", "granted")]), 3);
-    assert_eq!(recorded.value("holds", &labels), 3);
-    for reader in readers {
-        reader.unlock().await.unwrap();
-    }
-    assert_eq!(recorded.samples("held_seconds", &labels).len(), 3);
-    recorded.rests().await;
-    drop(locks);
-    scene.end().await;
-}
-
-#[tokio::test]
-async fn a_leaked_hold_and_a_kept_hold_no_longer_count() {
-    let recorded = Recorded::default();
-    let _installed = recorded.install();
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    let leaked = locks.rlock("a").with(&fixed(500 * MS)).lock().await.unwrap();
-    let kept = locks.rlock("b").with(&at_least(500 * MS)).lock().await.unwrap();
-    assert_eq!(recorded.value("holds", &[]), 2);
-    leaked.leak();
-    kept.unlock().await.unwrap();
-    assert_eq!(recorded.value("holds", &[]), 0);
-    assert_eq!(recorded.samples("held_seconds", &[]).len(), 2);
-    assert_eq!(recorded.value("lost_holds_total", &[]), 0);
-    drop(locks);
-    scene.end().await;
-}
-
-/// A hold of several permits is one hold.
-#[tokio::test]
-async fn permits_of_a_semaphore_are_counted_as_holds_are() {
-    let recorded = Recorded::default();
-    let _installed = recorded.install();
-    let scene = Scene::start();
-    let locks = scene.client_with(patient().watchdog_lease(3 * SECOND)).await;
-    let labels: &[_] = &[("type", "semaphore"), ("group", "orders")];
-    let outcomes = || {
-        ["granted", "busy", "timed_out", "error", "cancelled"]
-            .map(|outcome| recorded.value("acquires_total", &[labels, &[("outcome", outcome)]].concat()))
-    };
-    let semaphore = locks.semaphore("a", 2).with(&grouped("orders"));
-    let batch = semaphore.acquire_many(2).await.unwrap();
-    assert_eq!((outcomes(), recorded.value("holds", labels)), ([1, 0, 0, 0, 0], 1));
-    assert!(semaphore.try_acquire().await.unwrap().is_none());
-    assert!(semaphore.try_acquire_for(50 * MS).await.unwrap().is_none());
-    assert!(semaphore.acquire_many(3).await.is_err());
-    assert!(timeout(50 * MS, semaphore.acquire()).await.is_err());
-    assert_eq!(outcomes(), [1, 1, 1, 1, 1]);
-    let next = semaphore.clone();
-    let waiting = tokio::spawn(async move { next.acquire().await.unwrap() });
-    recorded.becomes("waiters", labels, 1).await;
-    let renewals = || recorded.value("renewals_total", &[labels, &[("outcome", "ok")]].concat());
-    eventually("a renewal", renewals, |&count| count > 0).await;
-    batch.unlock().await.unwrap();
-    let permit = soon(waiting).await.unwrap();
-    assert_eq!((outcomes(), recorded.value("holds", labels)), ([2, 1, 1, 1, 1], 1));
-    assert_eq!(recorded.value("waiters", labels), 0);
-    assert_eq!(recorded.samples("acquire_seconds", labels).len(), 2);
-    assert!(semaphore.force_unlock(permit.id()).await.unwrap());
-    soon(permit.ended()).await.unwrap_err();
-    let lost = |cause| recorded.value("lost_holds_total", &[labels, &[("cause", cause)]].concat());
-    assert_eq!(["not_renewed", "removed", "lease_ended", "max_hold"].map(lost), [0, 1, 0, 0]);
-    // If the server told of the release, the client looked, which is no renewal.
-    assert!(recorded.value("renewals_total", &[labels, &[("outcome", "gone")]].concat()) <= 1);
-    drop(permit);
-    assert_eq!(recorded.samples("held_seconds", labels).len(), 2);
-    recorded.rests().await;
-    semaphore.delete().await.unwrap();
-    drop((locks, semaphore));
-    scene.end().await;
-}
-
 // --- losses and renewals -----------------------------------------------------------------------------------------------
-
-#[tokio::test]
-async fn lost_holds_are_counted_by_their_cause() {
-    let recorded = Recorded::default();
-    let _installed = recorded.install();
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let locks = connect(proxy.url(), LockConfig::builder().watchdog_lease(SECOND)).await;
-    let lost = |cause| recorded.value("lost_holds_total", &[("type", "rlock"), ("cause", cause)]);
-    let all = || ["not_renewed", "removed", "lease_ended", "max_hold"].map(lost);
-
-    let guard = locks.rlock("a").with(&fixed(200 * MS)).lock().await.unwrap();
-    soon(guard.ended()).await.unwrap_err();
-    assert!(soon(guard.unlock()).await.is_err());
-    assert_eq!(all(), [0, 0, 1, 0]);
-    let guard = locks.rlock("b").with(&at_most(200 * MS)).lock().await.unwrap();
-    soon(guard.ended()).await.unwrap_err();
-    drop(guard);
-    assert_eq!(all(), [0, 0, 1, 1]);
-    let guard = locks.rlock("c").lock().await.unwrap();
-    scene.server.run::<()>(&["DEL", "c"]);
-    assert!(matches!(soon(guard.unlock()).await, Err(Error::NotHeld { .. })));
-    assert_eq!(all(), [0, 1, 1, 1], "the release found nothing");
-    let guard = locks.rlock("d").lock().await.unwrap();
-    scene.server.run::<()>(&["DEL", "d"]);
-    soon(guard.ended()).await.unwrap_err();
-    assert_eq!(recorded.value("holds", &[]), 0, "the guard exists, and holds nothing");
-    drop(guard);
-    assert_eq!(all(), [0, 2, 1, 1], "the renewal found nothing");
-    // The thread that renews tells the guard first.
-    eventually("the renewal is counted", || recorded.renewals("gone"), |&gone| gone == 1).await;
-    let guard = locks.rlock("e").lock().await.unwrap();
-    proxy.set(Faults::black_hole());
-    soon(guard.ended()).await.unwrap_err();
-    assert!(guard.is_lost());
-    assert_eq!(all(), [1, 2, 1, 1]);
-    proxy.set(Faults::default());
-    drop(guard);
-    assert_eq!(recorded.samples("held_seconds", &[]).len(), 5);
-    recorded.rests().await;
-    locks.shutdown().await.unwrap();
-    drop((locks, proxy));
-    scene.end().await;
-}
 
 /// With a paused clock, no renewal is late unless the server holds its replies.
 #[tokio::test(start_paused = true)]
@@ -665,55 +653,4 @@ fn compare_with_page(state: &State, name: &str) {
     for value in values_of.values().flatten() {
         assert!(page.contains(&format!("`{value}`")), "docs/operate.md does not explain `{value}`");
     }
-}
-
-#[tokio::test]
-async fn every_handle_can_have_a_group() {
-    let recorded = Recorded::default();
-    let _installed = recorded.install();
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    async fn granted<K: BaseLock>(mut lock: Lock<'_, K>, recorded: &Recorded, kind: &str, group: &str) {
-        let labels = [("type", kind), ("group", group), ("outcome", "granted")];
-        let before = recorded.value("acquires_total", &labels);
-        lock.lock().await.unwrap().unlock().await.unwrap();
-        assert_eq!(recorded.value("acquires_total", &labels), before + 1, "{labels:?}");
-    }
-    let recorded = &recorded;
-    granted(locks.rlock("a").with(&grouped("g")), recorded, "rlock", "g").await;
-    granted(locks.rlock("a").with(&grouped("g")).with(&grouped(String::from("h"))), recorded, "rlock", "h")
-        .await;
-    granted(locks.fair_lock("b").with(&grouped("g")), recorded, "fair", "g").await;
-    granted(locks.fenced_lock("c").with(&grouped("g")), recorded, "fenced", "g").await;
-    let sides =
-        |locks: &LockClient| -> ReadWriteLock<'static> { locks.read_write_lock("d").with(&grouped("g")) };
-    granted(sides(&locks).into_read(), recorded, "read", "g").await;
-    granted(sides(&locks).into_write(), recorded, "write", "g").await;
-    let mut owner = locks.owner();
-    granted(owner.rlock("e").with(&grouped("g")), recorded, "rlock", "g").await;
-    let member = |name, group: &'static str| locks.rlock(name).with(&grouped(group));
-    let same = MultiLock::new([member("a", "g"), member("b", "g")]).unwrap();
-    granted(same, recorded, "multi", "g").await;
-    for kind in ["rlock", "fair", "read", "write"] {
-        let of_group =
-            |group: &str| !recorded.find("acquires_total", &[("type", kind), ("group", group)]).is_empty();
-        assert!(of_group("g") && !of_group("default"), "no {kind} without a group was used");
-    }
-    let claimed = |outcome| {
-        recorded.value("acquires_total", &[("type", "claim"), ("group", "g"), ("outcome", outcome)])
-    };
-    let jobs = locks.claims("f").with(&grouped("g"));
-    let claim = jobs.claim(["1"]).await.unwrap().unwrap();
-    assert!(jobs.claim(["1"]).await.unwrap().is_none());
-    assert_eq!((claimed("granted"), claimed("busy")), (1, 1));
-    claim.unlock().await.unwrap();
-    drop(jobs);
-    let different = MultiLock::new([member("a", "g"), member("b", "h")]).unwrap();
-    granted(different, recorded, "multi", "default").await;
-    let named = MultiLock::new([member("a", "g"), locks.rlock("b")]).unwrap().with(&grouped("all"));
-    granted(named, recorded, "multi", "all").await;
-    granted(locks.rlock("a"), recorded, "rlock", "default").await;
-    recorded.rests().await;
-    drop((locks, owner));
-    scene.end().await;
 }

@@ -92,79 +92,8 @@ fn is_split(reply: Result<Value, RedisError>) -> bool {
     true
 }
 
-/// What one server replies to the operations of an owner that holds the `RLock`, up to its release.
-fn use_rlock(key: &str, run: &dyn Fn(Call<'_>) -> Result<Value, RedisError>) {
-    let channel = channel_of(key);
-    let keys: &[&str] = &[key];
-    assert_eq!(run(("rlock/show.lua", keys, &[OWNER, "2", LEASE])).unwrap(), Value::Nil);
-    assert_eq!(run(("rlock/renew.lua", keys, &[LEASE, OWNER])).unwrap(), renewed());
-    assert!(matches!(run(("rlock/state.lua", keys, &[])).unwrap(), Value::Int(1..)));
-    let Value::Array(listed) = run(("inspect.lua", keys, &["0"])).unwrap() else { panic!("a list") };
-    assert_eq!(listed.len(), 6);
-    assert!(matches!(run(("rlock/release.lua", keys, &[OWNER, &channel])).unwrap(), Value::Int(0..)));
-}
-
-fn channel_of(key: &str) -> String {
-    if key.contains('{') {
-        format!("redisson_lock__channel:{key}")
-    } else {
-        format!("redisson_lock__channel:{{{key}}}")
-    }
-}
-
 fn named(reply: &str) -> Value {
     Value::Int(lua::reply(reply))
-}
-
-fn renewed() -> Value {
-    Value::Array(vec![named("RENEWED")])
-}
-
-#[test]
-fn an_rlock_is_held_and_released_on_both_servers_while_its_slot_moves() {
-    const MOVED: &str = "{a}:moved";
-    let scene = Scene::start();
-    for key in ["a", MOVED] {
-        let acquire: Call<'_> = ("rlock/acquire.lua", &[key], &[OWNER, LEASE]);
-        assert_eq!(scene.on_old(acquire).unwrap(), Value::Nil);
-    }
-    let mut listening = scene.group.servers[scene.old].connect().unwrap();
-    listening.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    cmd("SSUBSCRIBE").arg(channel_of("a")).exec(&mut listening).unwrap();
-    scene.open();
-    scene.group.move_key(MOVED, scene.new);
-
-    use_rlock("a", &|call| scene.on_old(call));
-    let message: (String, String, String) =
-        redis::from_redis_value(listening.recv_response().unwrap()).unwrap();
-    assert_eq!(message, ("smessage".to_owned(), channel_of("a"), "0".to_owned()));
-
-    for key in ["a", MOVED] {
-        let acquire: Call<'_> = ("rlock/acquire.lua", &[key], &[OWNER, LEASE]);
-        assert!(is_refused(scene.on_old(acquire), &["ASK"]));
-        assert_eq!(scene.on_new(acquire).unwrap(), Value::Nil);
-        use_rlock(key, &|call| scene.on_new(call));
-    }
-    let published = |server: usize| scene.group.servers[server].calls("spublish");
-    assert_eq!((published(scene.old), published(scene.new)), (1, 2));
-}
-
-#[test]
-fn a_write_lock_is_renewed_and_looked_at_on_both_servers_while_its_slot_moves() {
-    let scene = Scene::start();
-    let writer = format!("{OWNER}:write");
-    let acquire: Call<'_> = ("write/acquire.lua", &["a", "redisson_rwlock:{a}"], &[&writer, LEASE, "0"]);
-    assert_eq!(scene.on_old(acquire).unwrap(), Value::Nil);
-    let holds = |run: &dyn Fn(Call<'_>) -> Result<Value, RedisError>| {
-        assert_eq!(run(("rlock/show.lua", &["a"], &[&writer, "2", LEASE])).unwrap(), Value::Nil);
-        assert_eq!(run(("rlock/renew.lua", &["a"], &[LEASE, &writer])).unwrap(), renewed());
-        assert!(matches!(run(("write/state.lua", &["a"], &[])).unwrap(), Value::Int(1..)));
-    };
-    scene.open();
-    holds(&|call| scene.on_old(call));
-    scene.group.move_key("a", scene.new);
-    holds(&|call| scene.on_new(call));
-    scene.close();
 }
 
 /// The hash is on one server, and the key of the reader on the other.
@@ -208,28 +137,6 @@ fn a_living_reader_is_never_treated_as_dead_while_its_slot_moves() {
         assert_eq!(scene.on_new(release).unwrap(), Value::Int(0));
         assert_eq!(scene.on_new(write).unwrap(), Value::Nil);
     }
-}
-
-#[test]
-fn a_fair_lock_is_refused_as_a_whole_while_its_slot_moves() {
-    let scene = Scene::start();
-    let of_queue =
-        ["redisson_lock_queue", "redisson_lock_timeout", "lockkeeper_fair", "lockkeeper_fair_tickets"];
-    let of_queue = of_queue.map(|key| format!("{key}:{{a}}"));
-    let channel = channel_of("a");
-    let mut keys = vec!["a"];
-    keys.extend(of_queue.iter().map(String::as_str));
-    keys.push(&channel);
-    let acquire = |owner| scene.on_old(("fair/acquire.lua", &keys, &[owner, LEASE, "6000", "300000"]));
-    assert_eq!(acquire(OWNER).unwrap(), Value::Nil);
-    assert_eq!(acquire(OTHER).unwrap(), named("QUEUED"));
-    scene.open();
-    // All five keys are on the old server. A script that removes the last waiter would fail half-way.
-    let release: Call<'_> = ("fair/release.lua", &keys, &[OTHER, "300000"]);
-    assert!(is_refused(scene.on_old(release), &["TRYAGAIN"]));
-    assert_eq!(scene.on_old(("rlock/renew.lua", &["a"], &[LEASE, OWNER])).unwrap(), renewed());
-    scene.close();
-    assert_eq!(scene.on_new(release).unwrap(), Value::Int(0));
 }
 
 /// A renewal of holds of several slots says `LOST` only of a lock whose slot the server has.

@@ -1,62 +1,14 @@
 //! Several locks as one: all of them or none, for all types and servers, and in any order.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
-
 use crate::support::{
-    Child, Faults, MS, SECOND, Scene, Server, child, connect, eventually, fixed, patient, quiet, renewed,
-    soon, timed,
+    MS, SECOND, Scene, Server, connect, eventually, fixed, patient, quiet, renewed, soon, timed,
 };
-use lockkeeper::{
-    ConfigError, Error, LockClient, LockConfig, LockOptions, Member, MultiLock, RemainingLease,
-};
+use lockkeeper::{ConfigError, Error, LockClient, LockOptions, Member, MultiLock, RemainingLease};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 fn of(locks: &LockClient, names: &[&str]) -> MultiLock {
     MultiLock::new(names.iter().map(|name| locks.rlock(name))).unwrap()
-}
-
-/// The second process: rounds with two locks, in a changing order. In a normal test run it does nothing.
-#[tokio::test]
-async fn child() {
-    let Some((role, url)) = child::role() else { return };
-    let locks = connect(url.clone(), patient()).await;
-    let mut server = redis::Client::open(url).unwrap().get_connection().unwrap();
-    rounds(&locks, role.parse().unwrap(), false, &mut server).await;
-    println!("end");
-}
-
-async fn rounds(locks: &LockClient, count: usize, is_first: bool, server: &mut redis::Connection) {
-    for round in 0..count {
-        let names = if is_first == (round % 3 != 0) { ["a", "b"] } else { ["b", "a"] };
-        let guard = of(locks, &names).lock().await.unwrap();
-        let seen: u32 = redis::cmd("GET").arg("count").query(server).unwrap();
-        redis::cmd("SET").arg("count").arg(seen + 1).exec(server).unwrap();
-        guard.unlock().await.unwrap();
-    }
-}
-
-/// Guarantee 1. Two processes acquire the same two locks in opposite orders. No deadlock, and no lost update.
-#[tokio::test]
-async fn opposite_orders_do_not_block_each_other() {
-    const ROUNDS: usize = 1_500;
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    scene.server.run::<()>(&["SET", "count", "0"]);
-    let mut other = Child::start("multi::child", &ROUNDS.to_string(), &scene.server.url());
-    let mut connection = scene.server.connect().unwrap();
-    let start = Instant::now();
-    tokio::time::timeout(180 * SECOND, rounds(&locks, ROUNDS, true, &mut connection))
-        .await
-        .expect("this process makes progress");
-    eventually("the other process makes progress", || other.has_ended(), |&ended| ended).await;
-    println!("{} sections in {:?}", 2 * ROUNDS, start.elapsed());
-    assert_eq!(scene.server.run::<usize>(&["GET", "count"]), 2 * ROUNDS, "no update was lost");
-    scene.server.run::<()>(&["DEL", "count"]);
-    drop((connection, locks));
-    scene.end().await;
 }
 
 /// Guarantee 1. Redisson: RedissonMultiLockTest.test, testLockUnlock, testMultiThreads.
@@ -141,29 +93,6 @@ async fn a_multi_lock_is_lost_with_its_first_lost_member() {
     scene.end().await;
 }
 
-/// Redisson: testWaitAndLeaseTimeouts.
-#[tokio::test]
-async fn one_of_many_concurrent_tries_succeeds() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    for _ in 0..20 {
-        let mut trying = JoinSet::new();
-        for number in 0..10 {
-            let locks = locks.clone();
-            let names = if number % 2 == 0 { ["a", "b", "c"] } else { ["c", "a", "b"] };
-            trying
-                .spawn(async move { of(&locks, &names).with(&fixed(10 * SECOND)).try_lock().await.unwrap() });
-        }
-        let got: Vec<_> = soon(trying.join_all()).await.into_iter().flatten().collect();
-        assert_eq!(got.len(), 1);
-        for guard in got {
-            guard.unlock().await.unwrap();
-        }
-    }
-    drop(locks);
-    scene.end().await;
-}
-
 /// Guarantee 9. While it waits for one member, it holds no other member, and it does not poll in a loop.
 #[tokio::test]
 async fn a_waiter_sleeps_and_holds_nothing() {
@@ -205,58 +134,6 @@ async fn a_refused_call_attempts_once_more() {
     guard.unlock().await.unwrap();
     soon(waiting).await.unwrap();
     drop(locks);
-    scene.end().await;
-}
-
-/// A queue entry that waits for nothing would block the queue. So while the waiter waits for the other member, it has
-/// no entry. This holds whichever member is attempted first.
-#[tokio::test]
-async fn a_fair_member_leaves_its_queue_while_another_member_is_waited_for() {
-    for other in ["0", "z"] {
-        let scene = Scene::start();
-        let locks = scene.client_with(patient().fair_allowance(60 * SECOND)).await;
-        let fair = locks.fair_lock("a").lock().await.unwrap();
-        let waiting = tokio::spawn({
-            let locks = locks.clone();
-            async move {
-                let members = [Member::from(locks.fair_lock("a")), locks.rlock(other).into()];
-                MultiLock::new(members).unwrap().lock().await.unwrap().unlock().await.unwrap();
-            }
-        });
-        let queued = || scene.server.run::<usize>(&["LLEN", "redisson_lock_queue:{a}"]);
-        eventually("the waiter queues for the fair member", queued, |&len| len == 1).await;
-        let plain = locks.rlock(other).lock().await.unwrap();
-        fair.unlock().await.unwrap();
-        eventually("the waiter leaves the queue and waits for the other member", queued, |&len| len == 0)
-            .await;
-        let (guard, took) = timed(async { locks.fair_lock("a").lock().await.unwrap() }).await;
-        assert!(took < 10 * SECOND, "{other}: {took:?}");
-        guard.unlock().await.unwrap();
-        plain.unlock().await.unwrap();
-        soon(waiting).await.unwrap();
-        drop(locks);
-        scene.end().await;
-    }
-}
-
-/// A handle becomes a member together with its hold, while another owner of this process waits for that lock.
-#[tokio::test]
-async fn a_member_that_is_already_held_is_not_waited_for() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    let mut first = locks.rlock("a");
-    let held = first.lock().await.unwrap();
-    let waiting = tokio::spawn({
-        let locks = locks.clone();
-        async move { locks.rlock("a").lock().await.unwrap().unlock().await.unwrap() }
-    });
-    eventually("the waiter subscribes", || scene.server.channels(), |channels| channels.len() == 1).await;
-    let mut lock = MultiLock::new([first, locks.rlock("b")]).unwrap();
-    let guard = soon(lock.try_lock_for(10 * SECOND)).await;
-    guard.unwrap().expect("the lock is free").unlock().await.unwrap();
-    held.unlock().await.unwrap();
-    soon(waiting).await.unwrap();
-    drop((lock, locks));
     scene.end().await;
 }
 
@@ -319,29 +196,6 @@ async fn an_error_names_the_member_that_failed() {
     scene.end().await;
 }
 
-/// Guarantee 6. A server that restarts without its data loses the whole lock. The guard keeps the other members until it ends.
-#[tokio::test]
-async fn a_member_that_forgets_loses_the_whole_lock() {
-    let scene = Scene::start();
-    let mut other = Server::start();
-    let config = patient().watchdog_lease(3 * SECOND);
-    let (ours, theirs) = (scene.client_with(config.clone()).await, connect(other.url(), config).await);
-    let mut both = MultiLock::new([ours.rlock("a"), theirs.rlock("b")]).unwrap();
-    let guard = both.lock().await.unwrap();
-    other.restart();
-    let lost = soon(guard.ended()).await.unwrap_err();
-    assert_eq!(lost.lock.name, "a, b");
-    assert_eq!((scene.server.keys(), both.hold_count()), (vec!["a".to_owned()], 0));
-    let again = soon(both.lock()).await.unwrap();
-    assert!(guard.is_lost() && !again.is_lost());
-    drop(guard);
-    again.unlock().await.unwrap();
-    ours.shutdown().await.unwrap();
-    theirs.shutdown().await.unwrap();
-    drop((both, ours, theirs));
-    scene.end().await;
-}
-
 /// Guarantee 20. The shortest hold is that of the whole lock.
 #[tokio::test]
 async fn a_failed_round_is_not_kept_for_the_shortest_hold() {
@@ -360,46 +214,6 @@ async fn a_failed_round_is_not_kept_for_the_shortest_hold() {
     scene.end().await;
 }
 
-/// The limit is one for all. A server that does not answer adds the time of one command at most.
-#[tokio::test]
-async fn a_silent_member_ends_a_call_with_a_limit() {
-    const COMMAND: Duration = Duration::from_secs(3);
-    let scene = Scene::start();
-    let other = Server::start();
-    let config = LockConfig::builder().command_timeout(COMMAND);
-    let (ours, theirs) = (scene.client_with(config.clone()).await, connect(other.url(), config).await);
-    let mut both = MultiLock::new([ours.rlock("a"), theirs.rlock("b")]).unwrap();
-    other.freeze();
-    both.try_lock_for(100 * MS).await.unwrap_err();
-    // The first call left an attempt that has to be undone.
-    let (got, took) = timed(both.try_lock_for(100 * MS)).await;
-    assert!(got.unwrap_err().is_transient() && took < COMMAND + SECOND, "{took:?}");
-    other.thaw();
-    soon(both.lock()).await.unwrap().unlock().await.unwrap();
-    ours.shutdown().await.unwrap();
-    theirs.shutdown().await.unwrap();
-    drop((both, ours, theirs));
-    scene.end().await;
-}
-
-/// The server is so slow that the first lease ends before the second member is granted.
-#[tokio::test]
-async fn a_call_that_lost_a_member_on_the_way_ends_at_its_limit() {
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let locks = connect(proxy.url(), patient()).await;
-    let mut both = of(&locks, &["a", "b"]).with(&fixed(SECOND));
-    both.lock().await.unwrap().unlock().await.unwrap();
-    proxy.set(Faults { delay: 350 * MS, ..Faults::default() }); // each way
-    let error = both.try_lock_for(SECOND).await.unwrap_err();
-    assert!(error.is_transient(), "{error:?}");
-    proxy.set(Faults::default());
-    soon(both.lock()).await.unwrap().unlock().await.unwrap();
-    locks.shutdown().await.unwrap();
-    drop((both, locks, proxy));
-    scene.end().await;
-}
-
 /// The call waits for a member of another client.
 #[tokio::test]
 async fn a_shutdown_of_one_client_ends_the_wait_for_all() {
@@ -412,46 +226,6 @@ async fn a_shutdown_of_one_client_ends_the_wait_for_all() {
     theirs.shutdown().await.unwrap();
     assert!(matches!(soon(waiting).await.unwrap(), Err(Error::Closed)));
     guard.unlock().await.unwrap();
-    drop((ours, theirs));
-    scene.end().await;
-}
-
-/// A waiter for two servers, one of which fails, does not keep other owners from a lock on the healthy server.
-#[tokio::test]
-async fn a_failed_member_does_not_block_the_others() {
-    let scene = Scene::start();
-    let mut other = Server::start();
-    let config = LockConfig::builder();
-    let (ours, theirs) = (scene.client_with(config.clone()).await, connect(other.url(), config).await);
-    for how in ["dead", "silent"] {
-        if how == "dead" {
-            other.kill();
-        } else {
-            other.start_again();
-            theirs.rlock("b").lock().await.unwrap().unlock().await.unwrap();
-            other.freeze();
-        }
-        let waiting = tokio::spawn({
-            let members = [ours.rlock("a"), theirs.rlock("b")];
-            async move { MultiLock::new(members).unwrap().try_lock_for(6 * SECOND).await.map(drop) }
-        });
-        let mut acquired = 0;
-        let start = Instant::now();
-        while start.elapsed() < 5 * SECOND {
-            let (guard, took) =
-                timed(async { ours.rlock("a").try_lock_for(3 * SECOND).await.unwrap() }).await;
-            guard.unwrap_or_else(|| panic!("{how}: not in {took:?}")).unlock().await.unwrap();
-            acquired += 1;
-            sleep(20 * MS).await; // the time between two acquires
-        }
-        assert!(acquired > 30, "{how}: acquired only {acquired} times");
-        if how == "silent" {
-            other.thaw();
-        }
-        let _ = soon(waiting).await.unwrap();
-    }
-    ours.shutdown().await.unwrap();
-    theirs.shutdown().await.unwrap();
     drop((ours, theirs));
     scene.end().await;
 }
@@ -483,40 +257,5 @@ async fn invalid_members_are_refused() {
     let empty = MultiLock::new([ours.rlock("a"), ours.rlock("")]).unwrap().lock().await;
     assert!(matches!(empty, Err(Error::InvalidName { .. })));
     drop((lock, ours, theirs, elsewhere, apart));
-    scene.end().await;
-}
-
-/// Guarantee 1. Six clients with overlapping sets of members: no two holders share a member.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn overlapping_sets_exclude_each_other() {
-    let scene = Scene::start();
-    let inside: Arc<[AtomicU32; 4]> = Arc::default();
-    let mut working = JoinSet::new();
-    for task in 0..6_usize {
-        let (locks, inside) = (scene.client().await, Arc::clone(&inside));
-        working.spawn(async move {
-            for round in 0..50 {
-                let members = [(task + round) % 4, (task + 2 * round + 1) % 4, task % 4];
-                let mut members = Vec::from(members);
-                members.sort_unstable();
-                members.dedup();
-                if task % 2 == 0 {
-                    members.reverse();
-                }
-                let mut lock =
-                    MultiLock::new(members.iter().map(|number| locks.rlock(format!("{number}")))).unwrap();
-                let guard = lock.lock().await.unwrap();
-                for &number in &members {
-                    assert_eq!(inside[number].fetch_add(1, Ordering::SeqCst), 0);
-                }
-                tokio::task::yield_now().await;
-                for &number in &members {
-                    inside[number].fetch_sub(1, Ordering::SeqCst);
-                }
-                guard.unlock().await.unwrap();
-            }
-        });
-    }
-    soon(working.join_all()).await;
     scene.end().await;
 }

@@ -3,7 +3,7 @@
 
 use crate::support::events::Events;
 use crate::support::fixture::{Fixture, for_each_lock};
-use crate::support::{Scene, eventually, soon};
+use crate::support::{Scene, soon};
 use lockkeeper::Error;
 
 /// Hashes as applications store them.
@@ -66,31 +66,6 @@ async fn data_that_is_written_to_a_held_lock_outlives_it<F: Fixture>() {
     assert_eq!(scene.server.run::<i64>(&["PTTL", "a"]), -1);
     events.tell("in whose key somebody else keeps data").await;
     assert!(matches!(soon(F::rival(&locks, "a").try_lock()).await, Err(Error::WrongKind { .. })));
-    scene.server.run::<()>(&["FLUSHALL"]);
-    drop(locks);
-    scene.end().await;
-}
-
-/// Guarantee 5. The same with several readers: the last release finds the data.
-#[tokio::test]
-async fn data_beside_readers_outlives_them() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    let mut readers = Vec::new();
-    for _ in 0..4 {
-        readers.push(locks.read_write_lock("a").read().lock().await.unwrap());
-    }
-    scene.server.run::<()>(&["HSET", "a", "items", "3", "more", "4"]);
-    assert!(matches!(
-        soon(locks.read_write_lock("a").write().try_lock()).await,
-        Ok(None) | Err(Error::WrongKind { .. })
-    ));
-    for reader in readers {
-        reader.unlock().await.unwrap();
-    }
-    let left = || scene.server.run::<Vec<String>>(&["HKEYS", "a"]);
-    eventually("only the data is left", left, |left| *left == ["items", "more"]).await;
-    assert_eq!(scene.server.run::<i64>(&["PTTL", "a"]), -1);
     scene.server.run::<()>(&["FLUSHALL"]);
     drop(locks);
     scene.end().await;

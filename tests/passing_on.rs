@@ -3,20 +3,17 @@
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::events::Events;
 use crate::support::{
-    LIMIT, MS, SECOND, Scene, at_most, connect, eventually, fixed, patient, poll_until, poll_until_it_waits,
-    soon, throughout, timed, woken,
+    LIMIT, MS, SECOND, Scene, at_most, connect, eventually, fixed, patient, poll_until_it_waits, soon,
+    throughout, timed,
 };
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use lockkeeper::{BaseLock, Error, Lock, LockClient, LockConfigBuilder, LockGuard, RLock, WriteLock};
+use lockkeeper::{BaseLock, Lock, LockClient, LockConfigBuilder, LockGuard, RLock, WriteLock};
 use tokio::task::{JoinHandle, yield_now};
-use tokio::time::{sleep, timeout};
-use tokio_test::task::spawn;
+use tokio::time::sleep;
 
 /// Passes on for long enough that no budget ends in a test.
 fn passes() -> LockConfigBuilder {
@@ -114,11 +111,6 @@ async fn taking_turns_needs_no_commands<K: BaseLock>(make: fn(&LockClient) -> Lo
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rlocks_take_turns_without_commands() {
     taking_turns_needs_no_commands(rlocks as fn(&LockClient) -> RLock<'static>).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writers_take_turns_without_commands() {
-    taking_turns_needs_no_commands(writes).await;
 }
 
 /// Sections of 3 ms, for which `sharing` was made longer: a hold goes round for all of that time, however many sections that are.
@@ -268,49 +260,6 @@ async fn a_writer_that_also_reads_passes_nothing_on() {
     scene.end().await;
 }
 
-/// Waiters are cancelled, or run out of time, at the moment at which the lock is passed on to them.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_that_leave_pass_it_on() {
-    let scene = Scene::start();
-    let locks = scene.client_with(passes()).await;
-    let other = scene.client().await;
-    let is_inside = Arc::new(AtomicBool::new(false));
-    let (got, left) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let tasks = (0..8_u64).map(|number| {
-        let (mut lock, is_inside) = (locks.rlock("a"), Arc::clone(&is_inside));
-        let (got, left) = (Arc::clone(&got), Arc::clone(&left));
-        tokio::spawn(async move {
-            for round in 0..150_u64 {
-                let patience = Duration::from_micros((number * 37 + round * 101) % 900);
-                let guard = match number % 3 {
-                    0 => Some(lock.lock().await.unwrap()),
-                    1 => timeout(patience, lock.lock()).await.ok().transpose().unwrap(),
-                    _ => lock.try_lock_for(patience).await.unwrap(),
-                };
-                let Some(guard) = guard else {
-                    left.fetch_add(1, Ordering::Relaxed);
-                    continue;
-                };
-                assert!(!is_inside.swap(true, Ordering::SeqCst), "two are inside");
-                yield_now().await;
-                assert!(is_inside.swap(false, Ordering::SeqCst));
-                got.fetch_add(1, Ordering::Relaxed);
-                if round % 2 == 0 {
-                    drop(guard);
-                } else {
-                    guard.unlock().await.unwrap();
-                }
-            }
-        })
-    });
-    soon(join_all(tasks)).await.into_iter().for_each(Result::unwrap);
-    let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-    assert!(count(&got) > 400 && count(&left) > 20, "{got:?} sections, {left:?} left");
-    soon(other.rlock("a").lock()).await.unwrap().unlock().await.unwrap();
-    drop((locks, other));
-    scene.end().await;
-}
-
 /// The waiter in front is a future that nobody polls. The lock is released for others after a moment.
 #[tokio::test]
 async fn what_nobody_takes_is_released() {
@@ -328,40 +277,6 @@ async fn what_nobody_takes_is_released() {
     soon(holder.lock()).await.unwrap().unlock().await.unwrap();
     soon(unpolled).await.unwrap().unlock().await.unwrap();
     drop((holder, sleeper, locks, other));
-    scene.end().await;
-}
-
-/// A waiter with a time limit does not get the lock after it.
-#[tokio::test]
-async fn a_waiter_whose_time_is_up_gets_nothing() {
-    let scene = Scene::start();
-    let locks = scene.client_with(passes()).await;
-    let mut hasty = locks.rlock("a");
-    let first = locks.rlock("a").lock().await.unwrap();
-    let time = 5 * SECOND; // long enough to wait on a busy machine
-    let mut waiting = Box::pin(hasty.try_lock_for(time));
-    waits(&scene, &locks, &mut waiting).await;
-    let end = Instant::now() + time + 10 * MS; // the time counts from the first poll
-    thread::sleep(end.saturating_duration_since(Instant::now())); // so the runtime polls nothing meanwhile
-    first.unlock().await.unwrap();
-    assert!(soon(waiting).await.unwrap().is_none());
-    soon(locks.rlock("a").lock()).await.unwrap().unlock().await.unwrap();
-    drop((hasty, locks));
-    scene.end().await;
-}
-
-/// A hold that was removed on the server is noticed by the release of the last owner that had it.
-#[tokio::test]
-async fn a_forced_release_ends_the_hold_whoever_has_it() {
-    let scene = Scene::start();
-    let (locks, other) = (scene.client_with(passes()).await, scene.client().await);
-    let first = locks.rlock("a").lock().await.unwrap();
-    let waiting = queued(&scene, &locks, locks.rlock("a")).await;
-    first.unlock().await.unwrap();
-    let second = soon(waiting).await.unwrap();
-    assert!(other.rlock("a").force_unlock().await.unwrap());
-    assert!(matches!(second.unlock().await, Err(Error::NotHeld(_))));
-    drop((locks, other));
     scene.end().await;
 }
 
@@ -407,43 +322,6 @@ async fn a_hold_with_little_of_its_lease_left_is_not_passed_on() {
     scene.end().await;
 }
 
-/// The server granted the lock to another owner of this client, so the hold before it is gone, whatever its guard believes.
-#[tokio::test]
-async fn a_hold_of_an_earlier_grant_is_not_passed_on() {
-    let scene = Scene::start();
-    let locks = scene.client_with(passes()).await;
-    let first = locks.rlock("a").lock().await.unwrap();
-    let mut waiting = queued(&scene, &locks, locks.rlock("a")).await;
-    scene.server.run::<()>(&["DEL", "a"]);
-    let second = locks.rlock("a").try_lock().await.unwrap().expect("the server has no holder");
-    assert!(matches!(first.unlock().await, Err(Error::NotHeld(_))));
-    yield_now().await;
-    assert!((&mut waiting).now_or_never().is_none(), "two owners hold the lock");
-    second.unlock().await.unwrap();
-    soon(waiting).await.unwrap().unlock().await.unwrap();
-    drop(locks);
-    scene.end().await;
-}
-
-/// After `force_unlock`, this client must not hand the hold to a waiter.
-#[tokio::test]
-async fn a_hold_that_this_client_forced_is_not_passed_on() {
-    let scene = Scene::start();
-    // A message about the release would also say that the hold is perhaps gone.
-    scene.server.run::<()>(&["ACL", "SETUSER", "u", "on", ">s", "~*", "&*", "+@all", "-publish"]);
-    let locks = connect(format!("redis://u:s@127.0.0.1:{}/", scene.server.port()), passes()).await;
-    let first = locks.rlock("a").lock().await.unwrap();
-    let waiting = queued(&scene, &locks, locks.rlock("a")).await;
-    let id = first.owner_id();
-    assert!(locks.rlock("a").force_unlock().await.unwrap());
-    assert!(matches!(first.unlock().await, Err(Error::NotHeld(_))));
-    let second = soon(waiting).await.unwrap();
-    assert_ne!(second.owner_id(), id);
-    second.unlock().await.unwrap();
-    drop(locks);
-    scene.end().await;
-}
-
 /// The same for a hold that is forced while it is offered to a waiter. An offer lasts for a moment: if the client took it back before the
 /// removal, there is nothing left to remove, and the next hold is offered.
 #[tokio::test]
@@ -468,143 +346,6 @@ async fn a_hold_that_is_forced_while_it_is_offered_is_not_taken() {
         assert!(start.elapsed() < LIMIT, "each offer was taken back before the removal");
     }
     drop(locks);
-    scene.end().await;
-}
-
-/// Nobody took the hold, and it was gone. The release that finds that out reports it, as nobody else will.
-#[tokio::test]
-async fn the_loss_of_a_hold_that_nobody_took_is_reported() {
-    let (scene, events) = (Scene::start(), Events::default());
-    let _collecting = events.collect();
-    let locks = scene.client_with(passes()).await;
-    let (first, mut sleeper) = (locks.rlock("a").lock().await.unwrap(), locks.rlock("a"));
-    let mut unpolled = Box::pin(sleeper.lock());
-    waits(&scene, &locks, &mut unpolled).await;
-    scene.server.run::<()>(&["DEL", "a"]);
-    first.unlock().await.expect("it asks no server");
-    events.tell_lost("a", "the server no longer has it").await;
-    drop(unpolled);
-    drop((sleeper, locks));
-    scene.end().await;
-}
-
-/// Guarantee 2. The front waiter has sent an attempt, so perhaps the server grants it the lock: a hold that was removed meanwhile is not
-/// handed over, and its owner learns that it is gone.
-#[tokio::test]
-async fn a_removed_hold_is_not_handed_over_while_the_front_waiter_attempts() {
-    let scene = Scene::start();
-    let locks = scene.client_with(passes()).await;
-    let (first, mut other) = (locks.rlock("a").lock().await.unwrap(), locks.rlock("a"));
-    let before = scene.server.calls("evalsha");
-    let mut waiting = Box::pin(other.lock());
-    poll_until(&mut waiting, || scene.server.calls("evalsha") >= before + 2).await;
-    scene.server.run::<()>(&["DEL", "a"]);
-    assert!(matches!(first.unlock().await, Err(Error::NotHeld(_))));
-    soon(waiting).await.unwrap().unlock().await.unwrap();
-    drop((other, locks));
-    scene.end().await;
-}
-
-/// Guarantee 2. After a message, the hold has perhaps been removed.
-#[tokio::test]
-async fn a_hold_that_was_removed_with_a_message_is_not_handed_over() {
-    let scene = Scene::start();
-    let locks = scene.client_with(passes()).await;
-    let (first, mut other) = (locks.rlock("a").lock().await.unwrap(), locks.rlock("a"));
-    let mut waiting = Box::pin(other.lock());
-    waits(&scene, &locks, &mut waiting).await;
-    let mut waiting = spawn(waiting);
-    assert!(waiting.poll().is_pending());
-    scene.server.run::<()>(&["DEL", "a"]);
-    scene.server.run::<()>(&["PUBLISH", "redisson_lock__channel:{a}", "0"]);
-    woken(&mut waiting).await;
-    assert!(matches!(first.unlock().await, Err(Error::NotHeld(_))));
-    soon(waiting.into_inner()).await.unwrap().unlock().await.unwrap();
-    drop((other, locks));
-    scene.end().await;
-}
-
-/// A longer lease is not passed on: if the process died, others would wait for its end.
-#[tokio::test]
-async fn a_hold_with_a_longer_lease_is_not_passed_on() {
-    let scene = Scene::start();
-    let locks = scene.client_with(passes()).await;
-    let first = locks.rlock("a").lock().await.unwrap();
-    first.extend(60 * SECOND).await.unwrap();
-    let waiting = queued(&scene, &locks, locks.rlock("a")).await;
-    let id = first.owner_id();
-    first.unlock().await.unwrap();
-    let second = soon(waiting).await.unwrap();
-    assert_ne!(second.owner_id(), id);
-    assert!(second.remaining() < 31 * SECOND);
-    second.unlock().await.unwrap();
-    drop(locks);
-    scene.end().await;
-}
-
-/// A lost hold is not passed on.
-#[tokio::test]
-async fn a_lost_hold_is_not_passed_on() {
-    let scene = Scene::start();
-    let locks = scene.client_with(passes().watchdog_lease(2 * SECOND)).await;
-    let first = locks.rlock("a").lock().await.unwrap();
-    let waiting = queued(&scene, &locks, locks.rlock("a")).await;
-    let id = first.owner_id();
-    scene.server.run::<()>(&["DEL", "a"]);
-    soon(first.ended()).await.unwrap_err();
-    let _ = first.unlock().await;
-    let second = soon(waiting).await.unwrap();
-    assert_ne!(second.owner_id(), id);
-    second.unlock().await.unwrap();
-    drop(locks);
-    scene.end().await;
-}
-
-/// The hold is renewed for the owner that has it, for longer than its lease.
-#[tokio::test]
-async fn the_watchdog_renews_a_hold_that_was_passed_on() {
-    let scene = Scene::start();
-    let locks = scene.client_with(passes().watchdog_lease(2 * SECOND)).await;
-    let first = locks.rlock("a").lock().await.unwrap();
-    let waiting = queued(&scene, &locks, locks.rlock("a")).await;
-    first.unlock().await.unwrap();
-    let second = soon(waiting).await.unwrap();
-    let other = scene.client().await;
-    throughout(5 * SECOND, async || {
-        assert!(!second.is_lost());
-        assert!(other.rlock("a").try_lock().await.unwrap().is_none());
-        sleep(20 * MS).await;
-    })
-    .await;
-    second.unlock().await.unwrap();
-    drop((locks, other));
-    scene.end().await;
-}
-
-/// A client that shuts down releases what it was about to pass on.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shutdown_leaves_nothing() {
-    let scene = Scene::start();
-    for _ in 0..20 {
-        let locks = scene.client_with(passes()).await;
-        let tasks: Vec<_> = (0..8)
-            .map(|_| {
-                let mut lock = locks.rlock("a");
-                tokio::spawn(async move {
-                    while let Ok(guard) = lock.lock().await {
-                        drop(guard);
-                    }
-                })
-            })
-            .collect();
-        eventually("they wait", || scene.server.channels(), |channels| !channels.is_empty()).await;
-        locks.shutdown().await.unwrap();
-        soon(join_all(tasks)).await.into_iter().for_each(Result::unwrap);
-        // A task may have dropped its guard after the first one.
-        locks.shutdown().await.unwrap();
-        assert_eq!(scene.server.keys(), [""; 0]);
-        drop(locks);
-    }
     scene.end().await;
 }
 

@@ -1,10 +1,9 @@
 //! A client belongs to the runtime on which it was made. What happens when that runtime stalls or ends.
 
-use crate::support::events::Events;
-use crate::support::{LIMIT, MS, SECOND, Scene, Server, eventually, poll_until, soon, timed};
+use crate::support::{LIMIT, MS, SECOND, Scene, Server, eventually, soon, timed};
 use lockkeeper::{Error, LockClient, LockConfig, LockConfigBuilder};
 use tokio::runtime::{Builder, Runtime};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
@@ -67,43 +66,6 @@ async fn calls_after_the_runtime_ended_return_runtime_gone() {
     scene.end().await;
 }
 
-/// A busy server answers what it can, and the client's runtime ends meanwhile. The locks that are left are one event.
-#[tokio::test]
-async fn a_flood_of_calls_learns_at_once_that_the_runtime_of_the_client_ended() {
-    let events = Events::default();
-    let _collecting = events.collect();
-    let scene = Scene::start();
-    let (own, url) =
-        (Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap(), scene.server.url());
-    let locks = own.spawn(LockClient::connect(url)).await.unwrap().unwrap();
-    let flood = (0..2_000).map(|number| {
-        let locks = locks.clone();
-        tokio::spawn(async move {
-            let mut lock = locks.rlock(number.to_string());
-            loop {
-                match lock.lock().await {
-                    Ok(guard) => drop(guard),
-                    Err(error) => return (error, Instant::now()),
-                }
-            }
-        })
-    });
-    let flood: Vec<_> = flood.collect();
-    eventually("they acquire", || scene.server.calls("evalsha"), |calls| *calls > 500).await;
-    let ended = Instant::now();
-    own.shutdown_background();
-    for call in flood {
-        let (error, at) = soon(call).await.unwrap();
-        let took = at - ended;
-        assert!(matches!(error, Error::RuntimeGone) && took < LIMIT / 4, "{error:?} after {took:?}");
-    }
-    let left = events.text().matches("the client's runtime is gone").count();
-    assert_eq!(left, 1, "{}", events.text());
-    drop(locks);
-    scene.server.run::<()>(&["FLUSHALL"]);
-    scene.end().await;
-}
-
 /// Nobody releases what was dropped after the runtime of the client ended, and a shutdown says so.
 #[test]
 fn a_shutdown_after_the_runtime_ended_returns_runtime_gone() {
@@ -148,26 +110,6 @@ async fn a_waiter_learns_at_once_that_the_runtime_of_its_client_ended() {
     }
     held.unlock().await.unwrap();
     drop((locks, beside));
-    scene.end().await;
-}
-
-/// Guarantee 8. A waiter on one runtime does not keep a caller on another from the lock.
-#[tokio::test]
-async fn two_runtimes_share_a_client() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    let guard = locks.rlock("a").lock().await.unwrap();
-    let other = std::thread::spawn({
-        let locks = locks.clone();
-        move || runtime().block_on(async { locks.rlock("a").lock().await.unwrap().unlock().await })
-    });
-    let mut third = locks.rlock("a");
-    let mut waiting = Box::pin(third.lock());
-    poll_until(&mut waiting, || scene.server.channels().len() == 1).await;
-    guard.unlock().await.unwrap();
-    soon(waiting).await.unwrap().unlock().await.unwrap();
-    tokio::task::spawn_blocking(move || other.join().unwrap()).await.unwrap().unwrap();
-    drop((third, locks));
     scene.end().await;
 }
 

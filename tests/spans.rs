@@ -5,8 +5,9 @@ use std::fmt::Debug;
 use std::sync::Mutex;
 
 use crate::support::child::is_alone;
+use crate::support::fixture::{Acquire, Permits, Subject};
 use crate::support::{MS, SECOND, Scene, eventually, soon};
-use lockkeeper::{BaseLock, Lock, LockConfig, MultiLock};
+use lockkeeper::{LockConfig, MultiLock};
 use tokio::time::timeout;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -165,7 +166,7 @@ async fn the_span_of_a_hold_is_beside_that_of_its_acquire() {
     collect();
     let scene = Scene::start();
     let locks = scene.client().await;
-    async fn test<K: BaseLock>(mut lock: Lock<'_, K>, name: &str, kind: &str) {
+    async fn test(mut lock: impl Acquire, name: &str, kind: &str) {
         let lock_and_unlock = async {
             let guard = lock.lock().await.unwrap();
             assert_eq!(
@@ -194,28 +195,10 @@ async fn the_span_of_a_hold_is_beside_that_of_its_acquire() {
     let multi = MultiLock::new([locks.rlock("spans:f"), locks.rlock("spans:g")]).unwrap();
     test(multi, "spans:f, spans:g", "multi").await;
 
-    // A semaphore is no `BaseLock`.
-    let semaphore = locks.semaphore("spans:h", 2);
-    async {
-        let permit = semaphore.acquire_many(2).await.unwrap();
-        assert!(semaphore.try_acquire().await.unwrap().is_none());
-        permit.unlock().await.unwrap();
-    }
-    .instrument(info_span!("caller"))
-    .await;
-    let found = spans("spans:h");
-    let [(acquire, acquired), (hold, held), (_, busy)] = &found[..] else { panic!("{found:#?}") };
-    let expected =
-        |outcome, wait| [("kind", "semaphore"), ("name", "spans:h"), ("outcome", outcome), ("wait", wait)];
-    check(acquired, "acquire", "caller", &expected("granted", "forever"));
-    check(busy, "acquire", "caller", &expected("busy", "none"));
-    check(held, "hold", "caller", &[("kind", "semaphore"), ("name", "spans:h")]);
-    assert!(acquired.is_closed && held.is_closed && busy.is_closed);
-    assert!([acquire, hold].iter().all(|span| has_event(**span, "running a script")));
-    semaphore.delete().await.unwrap();
-    drop(semaphore);
+    test(Permits::lock(&locks, "spans:h"), "permits of spans:h", "semaphore").await;
+    locks.semaphore("permits of spans:h", 1).delete().await.unwrap();
 
-    // Nor is a group of claims.
+    // The span of a claim has the name of the group, and that of its hold has its own.
     let claims = locks.claims("spans:jobs");
     claims.claim(["spans:i"]).await.unwrap().unwrap().unlock().await.unwrap();
     let [(acquire, acquired)] = &spans("spans:jobs")[..] else { panic!("one claim") };

@@ -87,46 +87,6 @@ async fn ten_thousand_locks_are_renewed_by_one_command_per_hundred() {
     scene.end().await;
 }
 
-/// Guarantee 7. A released lock leaves the watchdog's list at once. An entry that stayed would keep the client alive
-/// until it is due.
-#[tokio::test]
-async fn locks_that_come_and_go_are_not_renewed() {
-    let scene = Scene::start();
-    let locks = scene.client_with(patient().watchdog_lease(3_600 * SECOND)).await;
-    let before = scene.server.calls("evalsha");
-    for _ in 0..500 {
-        locks.rlock("a").lock().await.unwrap().unlock().await.unwrap();
-    }
-    let commands = scene.server.calls("evalsha") - before;
-    assert!(commands <= 1_000 + 5, "{commands}");
-    drop(locks);
-    scene.end().await;
-}
-
-/// Guarantee 7. A lock that is released while its renewal is in flight is not reported as lost.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn releases_during_renewals_are_not_losses() {
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    proxy.set(Faults { delay: 3 * MS, ..Faults::default() });
-    let locks = connect(proxy.url(), patient().watchdog_lease(5 * SECOND)).await;
-    let mut working = JoinSet::new();
-    for task in 0..20_u32 {
-        let locks = locks.clone();
-        working.spawn(async move {
-            for round in 0..15_u32 {
-                let guard = locks.rlock(format!("{task}")).lock().await.unwrap();
-                sleep(MS * (20 + (task * 31 + round * 17) % 400)).await; // each for a different time
-                guard.unlock().await.expect("the lock was held");
-            }
-        });
-    }
-    soon(working.join_all()).await;
-    soon(locks.shutdown()).await.unwrap(); // the records of the last holds are removed in the background
-    drop((locks, proxy));
-    scene.end().await;
-}
-
 /// Guarantees 7 and 17. Renewals fail for a while and are retried within the lease.
 #[tokio::test]
 async fn an_outage_shorter_than_the_lease_costs_no_lock() {
@@ -156,23 +116,6 @@ async fn in_memory(server: &MemoryServer, lease: Duration) -> LockClient {
     let locks = LockClient::connect_with(Source::stream(server.connector()), config).await.unwrap();
     release_all(hold_many(&locks, 1).await).await;
     locks
-}
-
-/// Guarantee 7. A re-entry asks for a shorter lease than the first hold. It is renewed in its own period.
-#[tokio::test(start_paused = true)]
-async fn a_reentry_with_a_shorter_lease_is_renewed_in_time() {
-    let server = MemoryServer::new();
-    let locks = in_memory(&server, 30 * SECOND).await;
-    let mut owner = locks.owner();
-    let mut guards = Vec::new();
-    for name in ["a", "b", "c", "d", "e"] {
-        guards.push(owner.rlock(name).lock().await.unwrap());
-        guards.push(owner.rlock(name).with(&renewing(SECOND)).lock().await.unwrap());
-    }
-    sleep(SECOND + 500 * MS).await; // past the end of the shorter lease
-    assert!(guards.iter().all(|guard| !guard.is_lost()));
-    release_all(guards).await;
-    locks.shutdown().await.unwrap();
 }
 
 /// Guarantee 7. The watchdog waits for holds that are renewed each ten seconds, and then comes one with a lease of a moment.

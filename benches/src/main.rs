@@ -20,6 +20,7 @@ mod pairs;
 mod peer;
 mod plot;
 mod profile;
+mod reads;
 mod red;
 mod redisson;
 mod redisson_lua;
@@ -54,10 +55,11 @@ use Part::{BesideJava, Here};
 /// The part that needs valgrind.
 const VALGRIND: &str = "profile";
 
-const PARTS: [(&str, Part); 15] = [
+const PARTS: [(&str, Part); 16] = [
     ("server", Here(server::measure)),
     ("free", BesideJava(free::measure)),
     ("read", BesideJava(free::measure_reading)),
+    ("reads", Here(reads::measure)),
     ("cache", Here(cache::measure)),
     ("handoff", BesideJava(handoff::measure)),
     ("contended", BesideJava(contended::measure)),

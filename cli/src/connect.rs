@@ -333,7 +333,9 @@ mod tests {
         let value = problem(
             "[server]\nurls = ['redis://host/']\n\n[locks]\nsafety_poll = '1s'\nconnections = 'two'\n",
         );
-        assert!(value.starts_with("line 6: invalid configuration: `connections` "), "{value}");
+        assert_eq!(value, "line 6: expected usize");
+        let range = problem("[locks]\nsafety_poll = '1s'\nconnections = 0\n");
+        assert!(range.starts_with("line 3: invalid configuration: `connections` "), "{range}");
         let sentinel = problem("[server]\nkind = 'sentinel'\n");
         assert!(sentinel.contains("`master` must be the name"), "{sentinel}");
         // An unknown setting is perhaps a password, so the message does not repeat it.

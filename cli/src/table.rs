@@ -1,9 +1,9 @@
-//! Tables for people, and lines with tabs for programs.
+//! Tables for people. Programs read JSON.
 
 use std::io::{self, IsTerminal};
 
 /// No column becomes narrower than this.
-const NARROWEST: usize = 8;
+const NARROWEST: usize = 7;
 
 /// The space between columns.
 const GAP: &str = "  ";
@@ -27,26 +27,25 @@ impl Output {
     }
 }
 
-/// Lays out rows under a header. `None`: it was printed before. For a terminal, columns are aligned and texts are shortened to fit. Otherwise nothing is shortened,
-/// and tabs separate the columns.
+/// Lays out rows under a header. `None`: it was printed before. Columns are aligned, and for a terminal, texts are shortened to fit.
+/// `widths`: those of the rows before, which grow with wider ones.
 pub(crate) fn lay_out<const N: usize>(
     header: Option<[&str; N]>,
     rows: Vec<[String; N]>,
     output: Output,
+    widths: &mut [usize; N],
 ) -> String {
     let rows: Vec<[String; N]> =
         header.into_iter().map(|header| header.map(str::to_owned)).chain(rows).collect();
-    let Output::Terminal(width) = output else {
-        return rows.iter().map(|row| row.join("\t") + "\n").collect();
-    };
-    let mut widths = [0; N];
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = len(cell).max(*width);
         }
     }
-    fit(&mut widths, width.unwrap_or(usize::MAX));
-    rows.iter().map(|row| line(row, &widths)).collect()
+    if let Output::Terminal(Some(most)) = output {
+        fit(widths, most);
+    }
+    rows.iter().map(|row| line(row, widths)).collect()
 }
 
 /// Makes the widest columns narrower until all fit, if that is possible.
@@ -95,19 +94,24 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_aligned_at_a_terminal() {
-        let table = lay_out(Some(["NAME", "N"]), rows(), Output::Terminal(None));
-        assert_eq!(
-            table,
-            "NAME                      N\n\
-             a                         1\n\
-             a-name-of-24-characters!  12\n"
-        );
+    fn columns_are_aligned_and_stay_so_in_later_rows() {
+        for output in [Output::Terminal(None), Output::Other] {
+            let mut widths = [0; 2];
+            let table = lay_out(Some(["NAME", "N"]), rows(), output, &mut widths);
+            assert_eq!(
+                table,
+                "NAME                      N\n\
+                 a                         1\n\
+                 a-name-of-24-characters!  12\n"
+            );
+            let more = lay_out(None, rows()[..1].to_vec(), output, &mut widths);
+            assert_eq!(more, "a                         1\n");
+        }
     }
 
     #[test]
     fn long_texts_are_shortened_in_the_middle_to_fit_a_terminal() {
-        let table = lay_out(Some(["NAME", "N"]), rows(), Output::Terminal(Some(16)));
+        let table = lay_out(Some(["NAME", "N"]), rows(), Output::Terminal(Some(16)), &mut [0; 2]);
         assert_eq!(
             table,
             "NAME          N\n\
@@ -116,13 +120,7 @@ mod tests {
         );
         assert!(table.lines().all(|line| len(line) <= 16), "{table}");
         // The terminal is narrower than even a shortened name.
-        let narrow = lay_out(Some(["NAME", "N"]), rows(), Output::Terminal(Some(3)));
-        assert!(narrow.contains("a-na…rs!"), "{narrow}");
-    }
-
-    #[test]
-    fn programs_get_tabs_and_whole_texts() {
-        let table = lay_out(Some(["NAME", "N"]), rows(), Output::Other);
-        assert_eq!(table, "NAME\tN\na\t1\na-name-of-24-characters!\t12\n");
+        let narrow = lay_out(Some(["NAME", "N"]), rows(), Output::Terminal(Some(3)), &mut [0; 2]);
+        assert!(narrow.contains("a-n…rs!"), "{narrow}");
     }
 }

@@ -8,9 +8,11 @@ use crate::api::list_parts::ListParts;
 use crate::api::owner::Owner;
 use crate::base::config::LockConfig;
 use crate::base::error::Result;
-use crate::diagnosis::info::{LockInfo, LockList};
+use crate::diagnosis::info::{HoldInfo, LockInfo, LockList};
 use crate::diagnosis::waits::WaitChain;
-use crate::diagnosis::{self, Chain, Clients, Scan, all_chains, chains, force_unlock_of, info, inspect};
+use crate::diagnosis::{
+    self, Chain, Clients, Scan, all_chains, chains, force_unlock_of, holds, info, inspect,
+};
 use crate::engine::{Engine, RecentWait};
 use crate::locks::{Claims, FairLock, FencedLock, Lock, RLock, ReadWriteLock, Semaphore};
 use crate::protocol;
@@ -302,6 +304,31 @@ impl LockClient {
             clients: Clients::default(),
             part: None,
         }
+    }
+
+    /// Lists the holds that clients tell, sorted by the name of the lock. Reads one key of each client, so it is fast even if the server has very
+    /// many keys.
+    ///
+    /// It shows only clients that are connected and have the `name_prefix` of this one. It misses what [`Holder::held_for`](crate::Holder::held_for)
+    /// misses, and a hold can have ended up to a second ago. [`list`](Self::list) finds all.
+    ///
+    /// # Errors
+    ///
+    /// A [fault of server or network](crate::Error#faults-of-server-and-network), mostly [`Permission`](crate::Error::Permission).
+    ///
+    /// # Cancel safety
+    ///
+    /// The call changes nothing, so it can be dropped at any time.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// for hold in locks.list_holds().await? {
+    ///     println!("{} at {}", hold.lock, hold.acquired_at);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn list_holds(&self) -> Result<Vec<HoldInfo>> {
+        holds(&self.engine).await
     }
 
     /// Returns why this lock is not free: who holds it, what the holder waits for, who holds that, and so on. A chain for each holder: deadlocks

@@ -1,15 +1,14 @@
 //! The settings of a client.
 
-mod durations;
+mod settings;
 #[cfg(test)]
 mod tests;
-pub(crate) mod text;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::config::durations::{Durations, Fields, MINUTE, MS, within};
+use crate::base::config::settings::Settings;
 use crate::base::error::ConfigError;
 
 /// The longest wait of a Java client for a fair lock for which it keeps the order: Redisson's default of `fairLockWaitTimeout`.
@@ -18,11 +17,6 @@ pub(crate) const JAVA_FAIR_WAIT: Duration = Duration::from_secs(300);
 pub(crate) const JAVA_CLOCK_SLACK: Duration = Duration::from_millis(500);
 /// Redisson's default of `lockWatchdogTimeout`.
 const JAVA_WATCHDOG: Duration = Duration::from_secs(30);
-
-const MOST_CONNECTIONS: usize = 64;
-const MOST_REPLICAS: u32 = 16;
-/// The most characters of an identity.
-const LONGEST_IDENTITY: usize = 64;
 
 /// How many replicas must have a hold, and how long an acquire waits for them.
 #[derive(Clone, Copy, Debug)]
@@ -71,8 +65,8 @@ impl Replication {
 /// | `sharded_messages` | `true` | in a cluster, messages stay in their slot (Redisson's `shardedSubscriptionMode`). Equal in all clients |
 /// | `watchdog_thread` | `true` | locks are renewed on a thread of their own, so a blocked runtime loses none |
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "Fields", try_from = "Fields")]
-pub struct LockConfig(LockConfigBuilder);
+#[serde(into = "Settings", try_from = "Settings")]
+pub struct LockConfig(Settings);
 
 /// Builds a [`LockConfig`].
 ///
@@ -82,18 +76,9 @@ pub struct LockConfig(LockConfigBuilder);
 /// let config = LockConfig::builder().connections(4).watchdog_lease(Duration::from_secs(10)).build()?;
 /// # Ok::<(), lockkeeper::ConfigError>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "a builder does nothing until `build`"]
-pub struct LockConfigBuilder {
-    durations: Durations,
-    sync_replicas: u32,
-    connections: usize,
-    name_prefix: String,
-    identity: String,
-    diagnosis: bool,
-    sharded_messages: bool,
-    watchdog_thread: bool,
-}
+pub struct LockConfigBuilder(Settings);
 
 impl LockConfig {
     /// Begins with the default settings.
@@ -115,12 +100,12 @@ impl LockConfig {
     /// # Ok::<(), lockkeeper::ConfigError>(())
     /// ```
     pub fn to_builder(&self) -> LockConfigBuilder {
-        self.0.clone()
+        LockConfigBuilder(self.0.clone())
     }
 
     /// How many replicas must have a hold, and how long an acquire waits for them. `None`: no replica needs it.
     pub(crate) fn sync(&self) -> Option<Replication> {
-        let replicas = self.0.sync_replicas;
+        let replicas = self.sync_replicas();
         // The lease runs while an acquire waits for replicas. With this limit, most of the lease is left after the
         // wait.
         let timeout = self.command_timeout().min(self.watchdog_lease() / 3);
@@ -130,24 +115,6 @@ impl LockConfig {
     /// The shortest lease that Java's watchdog sets.
     pub(crate) fn java_watchdog(&self) -> Duration {
         self.watchdog_lease().min(JAVA_WATCHDOG)
-    }
-
-    /// Returns the setting [`sync_replicas`](LockConfigBuilder::sync_replicas).
-    ///
-    /// ```
-    /// assert_eq!(lockkeeper::LockConfig::default().sync_replicas(), 0);
-    /// ```
-    pub const fn sync_replicas(&self) -> u32 {
-        self.0.sync_replicas
-    }
-
-    /// Returns the setting [`connections`](LockConfigBuilder::connections).
-    ///
-    /// ```
-    /// assert_eq!(lockkeeper::LockConfig::default().connections(), 2);
-    /// ```
-    pub const fn connections(&self) -> usize {
-        self.0.connections
     }
 
     /// Returns the setting [`name_prefix`](LockConfigBuilder::name_prefix). Empty: there is none.
@@ -167,86 +134,9 @@ impl LockConfig {
     pub fn identity(&self) -> Option<&str> {
         Some(&*self.0.identity).filter(|identity| !identity.is_empty())
     }
-
-    /// Returns the setting [`diagnosis`](LockConfigBuilder::diagnosis).
-    ///
-    /// ```
-    /// assert!(lockkeeper::LockConfig::default().diagnosis());
-    /// ```
-    pub const fn diagnosis(&self) -> bool {
-        self.0.diagnosis
-    }
-
-    /// Returns the setting [`sharded_messages`](LockConfigBuilder::sharded_messages).
-    ///
-    /// ```
-    /// assert!(lockkeeper::LockConfig::default().sharded_messages());
-    /// ```
-    pub const fn sharded_messages(&self) -> bool {
-        self.0.sharded_messages
-    }
-
-    /// Returns the setting [`watchdog_thread`](LockConfigBuilder::watchdog_thread).
-    ///
-    /// ```
-    /// assert!(lockkeeper::LockConfig::default().watchdog_thread());
-    /// ```
-    pub const fn watchdog_thread(&self) -> bool {
-        self.0.watchdog_thread
-    }
-}
-
-impl Default for LockConfigBuilder {
-    fn default() -> Self {
-        Self {
-            durations: Durations::default(),
-            sync_replicas: 0,
-            connections: 2,
-            name_prefix: String::new(),
-            identity: String::new(),
-            diagnosis: true,
-            sharded_messages: true,
-            watchdog_thread: true,
-        }
-    }
 }
 
 impl LockConfigBuilder {
-    /// Sets the number of replicas that must have a hold before the call returns it. Default: 0, calls do not wait for replicas. Up
-    /// to 16.
-    ///
-    /// With 1, a hold survives the failure of the master if the promoted replica has the hold. Each acquire also waits for the
-    /// replication, so it is slower, and the throughput falls. A connection that waits runs nothing else, so acquires have as many
-    /// connections of their own as [`connections`](Self::connections), to each master. Renewals, releases and re-entries do not wait.
-    ///
-    /// If too few replicas have the hold within `command_timeout` (at most a third of `watchdog_lease`), the client releases it and tries again. Another owner can acquire the lock in
-    /// between. When the time limit of the call is up, it fails with [`TooFewReplicas`](crate::Error::TooFewReplicas).
-    ///
-    /// ```
-    /// # use lockkeeper::LockConfig;
-    /// let config = LockConfig::builder().sync_replicas(1).build()?;
-    /// # Ok::<(), lockkeeper::ConfigError>(())
-    /// ```
-    pub const fn sync_replicas(mut self, sync_replicas: u32) -> Self {
-        self.sync_replicas = sync_replicas;
-        self
-    }
-
-    /// Sets the number of connections for commands. The name of a lock selects one. Default: 2. From 1 to 64.
-    ///
-    /// The masters of a cluster share them: each has `connections` divided by the number of masters, and at least one. A master keeps
-    /// its number when others are added or removed.
-    ///
-    /// ```
-    /// # use lockkeeper::LockConfig;
-    /// let config = LockConfig::builder().connections(8).build()?;
-    /// # Ok::<(), lockkeeper::ConfigError>(())
-    /// ```
-    pub const fn connections(mut self, connections: usize) -> Self {
-        self.connections = connections;
-        self
-    }
-
     /// Sets a prefix of every lock's key. Default: none.
     ///
     /// ```
@@ -255,7 +145,7 @@ impl LockConfigBuilder {
     /// # Ok::<(), lockkeeper::ConfigError>(())
     /// ```
     pub fn name_prefix(mut self, name_prefix: impl Into<String>) -> Self {
-        self.name_prefix = name_prefix.into();
+        self.0.name_prefix = name_prefix.into();
         self
     }
 
@@ -269,58 +159,7 @@ impl LockConfigBuilder {
     /// # Ok::<(), lockkeeper::ConfigError>(())
     /// ```
     pub fn identity(mut self, identity: impl Into<String>) -> Self {
-        self.identity = identity.into();
-        self
-    }
-
-    /// Sets whether the client tells what it holds and waits for. Default: true.
-    ///
-    /// The client tells on the server which locks that it renews it has held for a second, and which calls have waited for a second. It reports
-    /// calls that have waited for a lease, and deadlocks. With false, it does none of this, and
-    /// [`recent_waits`](crate::LockClient::recent_waits) is empty. Other clients do not see its
-    /// [`held_for`](crate::Holder::held_for) or its waits. Its own [`why`](crate::LockClient::why) shows those of other clients.
-    ///
-    /// ```
-    /// # use lockkeeper::LockConfig;
-    /// let config = LockConfig::builder().diagnosis(false).build()?;
-    /// # Ok::<(), lockkeeper::ConfigError>(())
-    /// ```
-    pub const fn diagnosis(mut self, diagnosis: bool) -> Self {
-        self.diagnosis = diagnosis;
-        self
-    }
-
-    /// Sets whether messages stay in their slot of a cluster, if its servers support that. Default: true. Without a cluster, it has no effect.
-    ///
-    /// With true, messages are published with `SPUBLISH`. With false, they are published with `PUBLISH`, and each server passes them on to
-    /// all others. All clients of a lock must agree, otherwise they do not wake each other. Redisson calls it `shardedSubscriptionMode`: set
-    /// false if Java has `OFF`, or is older than Redisson 3.22.0.
-    ///
-    /// ```
-    /// # use lockkeeper::LockConfig;
-    /// let config = LockConfig::builder().sharded_messages(false).build()?;
-    /// # Ok::<(), lockkeeper::ConfigError>(())
-    /// ```
-    pub const fn sharded_messages(mut self, sharded_messages: bool) -> Self {
-        self.sharded_messages = sharded_messages;
-        self
-    }
-
-    /// Sets whether the client renews its locks on a thread of its own, with a connection of its own to each master. Default: true.
-    ///
-    /// With true, a program that blocks its runtime keeps its locks: by a call that waits, or by a loop without an `await`. Such a program
-    /// keeps them for as long as it lives, even if it never wakes up. So give such a lock a [`max_hold`](crate::LockOptionsBuilder::max_hold).
-    /// [`connect`](crate::LockClient::connect) fails if the system starts no thread. With a paused clock, there is none.
-    ///
-    /// With false, the runtime of the caller renews, and a lock is lost if that runtime is blocked for a lease.
-    ///
-    /// ```
-    /// # use lockkeeper::LockConfig;
-    /// let config = LockConfig::builder().watchdog_thread(false).build()?;
-    /// # Ok::<(), lockkeeper::ConfigError>(())
-    /// ```
-    pub const fn watchdog_thread(mut self, watchdog_thread: bool) -> Self {
-        self.watchdog_thread = watchdog_thread;
+        self.0.identity = identity.into();
         self
     }
 
@@ -336,23 +175,21 @@ impl LockConfigBuilder {
     /// assert_eq!(error.field(), "connections");
     /// ```
     pub fn build(self) -> Result<LockConfig, ConfigError> {
-        self.durations.check()?;
-        if !self.durations.writer_turn.is_zero() {
-            within("writer_turn", self.durations.writer_turn, 10 * MS, MINUTE)?;
-        }
-        if self.sync_replicas > MOST_REPLICAS {
-            return Err(ConfigError::new("sync_replicas", format!("must be from 0 to {MOST_REPLICAS}")));
-        }
-        if !(1..=MOST_CONNECTIONS).contains(&self.connections) {
-            return Err(ConfigError::new("connections", format!("must be from 1 to {MOST_CONNECTIONS}")));
-        }
-        if self.identity.len() > LONGEST_IDENTITY
-            || !self.identity.bytes().all(|byte| byte.is_ascii_graphic())
-        {
-            let detail =
-                format!("must be up to {LONGEST_IDENTITY} characters of printable ASCII, without spaces");
-            return Err(ConfigError::new("identity", detail));
-        }
-        Ok(LockConfig(self))
+        self.0.try_into()
+    }
+}
+
+impl TryFrom<Settings> for LockConfig {
+    type Error = ConfigError;
+
+    fn try_from(settings: Settings) -> Result<Self, ConfigError> {
+        settings.check()?;
+        Ok(Self(settings))
+    }
+}
+
+impl From<LockConfig> for Settings {
+    fn from(LockConfig(settings): LockConfig) -> Self {
+        settings
     }
 }

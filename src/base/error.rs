@@ -357,15 +357,10 @@ impl Error {
     /// # Ok(()) }
     /// ```
     pub const fn is_transient(&self) -> bool {
-        matches!(
-            self,
-            Self::OutOfMemory(_)
-                | Self::ReadOnly(_)
-                | Self::TimedOut(_)
-                | Self::TooFewReplicas { .. }
-                | Self::Unavailable(_)
-                | Self::Unreachable(_)
-        )
+        match self.cause() {
+            Some(cause) => cause.fault.is_transient(),
+            None => matches!(self, Self::TooFewReplicas { .. }),
+        }
     }
 
     const fn cause(&self) -> Option<&Cause> {
@@ -394,23 +389,18 @@ impl Error {
     }
 
     fn new(lock: Option<Box<LockId>>, fault: Fault) -> Self {
+        use FaultKind as Kind;
         let variant = match fault.kind {
-            FaultKind::Authentication => Self::Authentication,
-            FaultKind::Configuration => {
-                return ConfigError::new("url", format!("is refused: {fault}")).into();
-            }
-            FaultKind::Broken | FaultKind::Unreachable => Self::Unreachable,
-            FaultKind::OutOfMemory => Self::OutOfMemory,
-            FaultKind::Permission => Self::Permission,
-            FaultKind::ReadOnly => Self::ReadOnly,
-            FaultKind::Rejected | FaultKind::WrongType => Self::Server,
-            FaultKind::RuntimeGone => return Self::RuntimeGone,
-            FaultKind::TimedOut => Self::TimedOut,
-            FaultKind::Late
-            | FaultKind::SeveralSlots
-            | FaultKind::Split
-            | FaultKind::TooFewReplicas { .. }
-            | FaultKind::Unavailable => Self::Unavailable,
+            Kind::Configuration => return ConfigError::new("url", format!("is refused: {fault}")).into(),
+            Kind::RuntimeGone => return Self::RuntimeGone,
+            Kind::Authentication => Self::Authentication,
+            Kind::Broken | Kind::Unreachable => Self::Unreachable,
+            Kind::OutOfMemory => Self::OutOfMemory,
+            Kind::Permission => Self::Permission,
+            Kind::ReadOnly => Self::ReadOnly,
+            Kind::Rejected | Kind::WrongType => Self::Server,
+            Kind::TimedOut => Self::TimedOut,
+            _ => Self::Unavailable,
         };
         variant(Cause { fault, lock })
     }

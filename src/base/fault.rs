@@ -100,23 +100,8 @@ impl Fault {
 
     /// Whether the same command can succeed a moment later, if nobody changes anything.
     pub(crate) const fn is_transient(&self) -> bool {
-        use FaultKind::{
-            Broken, Late, OutOfMemory, ReadOnly, SeveralSlots, Split, TimedOut, TooFewReplicas, Unavailable,
-            Unreachable,
-        };
-        matches!(
-            self.kind,
-            Broken
-                | Late
-                | OutOfMemory
-                | ReadOnly
-                | SeveralSlots
-                | Split
-                | TimedOut
-                | TooFewReplicas { .. }
-                | Unavailable
-                | Unreachable
-        )
+        use FaultKind::{Authentication, Configuration, Permission, Rejected, RuntimeGone, WrongType};
+        !matches!(self.kind, Authentication | Configuration | Permission | Rejected | RuntimeGone | WrongType)
     }
 }
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::config::text::Text;
 use crate::base::error::ConfigError;
 
 /// The shortest lease that a watchdog can renew, as for `watchdog_lease`.
@@ -41,7 +40,7 @@ const LONGEST_GROUP: usize = 64;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Fields", try_from = "Fields")]
-pub struct LockOptions(LockOptionsBuilder);
+pub struct LockOptions(Fields);
 
 /// Builds [`LockOptions`].
 ///
@@ -53,11 +52,26 @@ pub struct LockOptions(LockOptionsBuilder);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "a builder does nothing until `build`"]
-pub struct LockOptionsBuilder {
-    terms: Terms,
+pub struct LockOptionsBuilder(Fields);
+
+/// The options as a builder collects them and a file has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Fields {
+    #[serde(with = "humantime_serde", skip_serializing_if = "Option::is_none")]
+    renewed: Option<Duration>,
+    #[serde(with = "humantime_serde", skip_serializing_if = "Option::is_none")]
+    fixed: Option<Duration>,
+    #[serde(with = "humantime_serde", skip_serializing_if = "Option::is_none")]
+    max_hold: Option<Duration>,
+    #[serde(with = "humantime_serde", skip_serializing_if = "Option::is_none")]
+    min_hold: Option<Duration>,
+    #[serde(with = "humantime_serde", skip_serializing_if = "Option::is_none")]
+    linger: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<Cow<'static, str>>,
-    /// Both `renewed` and `fixed` were set.
-    has_two_leases: bool,
+    #[serde(skip)]
+    is_of_leader: bool,
 }
 
 /// How long the holds of a handle last.
@@ -108,7 +122,7 @@ impl LockOptions {
     /// # Ok::<(), lockkeeper::ConfigError>(())
     /// ```
     pub fn to_builder(&self) -> LockOptionsBuilder {
-        self.0.clone()
+        LockOptionsBuilder(self.0.clone())
     }
 
     /// Returns the option [`renewed`](LockOptionsBuilder::renewed). `None`: it is not set.
@@ -117,7 +131,7 @@ impl LockOptions {
     /// assert_eq!(lockkeeper::LockOptions::default().renewed(), None);
     /// ```
     pub const fn renewed(&self) -> Option<Duration> {
-        if let Lease::Renewed(lease) = self.0.terms.lease { Some(lease) } else { None }
+        self.0.renewed
     }
 
     /// Returns the option [`fixed`](LockOptionsBuilder::fixed). `None`: it is not set.
@@ -126,7 +140,7 @@ impl LockOptions {
     /// assert_eq!(lockkeeper::LockOptions::default().fixed(), None);
     /// ```
     pub const fn fixed(&self) -> Option<Duration> {
-        if let Lease::Fixed(lease) = self.0.terms.lease { Some(lease) } else { None }
+        self.0.fixed
     }
 
     /// Returns the option [`max_hold`](LockOptionsBuilder::max_hold). `None`: it is not set.
@@ -135,14 +149,14 @@ impl LockOptions {
     /// assert_eq!(lockkeeper::LockOptions::default().max_hold(), None);
     /// ```
     pub const fn max_hold(&self) -> Option<Duration> {
-        self.0.terms.max_hold
+        self.0.max_hold
     }
 
     /// The same options for the terms of a leader: without a shortest hold, and with an end that is no loss.
     pub(crate) fn of_leader(&self) -> Self {
         let mut options = self.clone();
-        options.0.terms.min_hold = None;
-        options.0.terms.is_of_leader = self.max_hold().is_some() || self.fixed().is_some();
+        options.0.min_hold = None;
+        options.0.is_of_leader = self.max_hold().is_some() || self.fixed().is_some();
         options
     }
 
@@ -152,7 +166,7 @@ impl LockOptions {
     /// assert_eq!(lockkeeper::LockOptions::default().min_hold(), None);
     /// ```
     pub const fn min_hold(&self) -> Option<Duration> {
-        self.0.terms.min_hold
+        self.0.min_hold
     }
 
     /// Returns the option [`linger`](LockOptionsBuilder::linger). `None`: it is not set.
@@ -161,7 +175,7 @@ impl LockOptions {
     /// assert_eq!(lockkeeper::LockOptions::default().linger(), None);
     /// ```
     pub const fn linger(&self) -> Option<Duration> {
-        self.0.terms.linger
+        self.0.linger
     }
 
     /// Returns the option [`group`](LockOptionsBuilder::group). `None`: it is not set.
@@ -173,8 +187,10 @@ impl LockOptions {
         self.0.group.as_deref()
     }
 
-    pub(crate) const fn terms(&self) -> Terms {
-        self.0.terms
+    pub(crate) fn terms(&self) -> Terms {
+        let Fields { max_hold, min_hold, linger, is_of_leader, .. } = self.0;
+        let renewed = self.0.renewed.map_or(Lease::Usual, Lease::Renewed);
+        Terms { lease: self.0.fixed.map_or(renewed, Lease::Fixed), max_hold, min_hold, linger, is_of_leader }
     }
 
     pub(crate) const fn shared_group(&self) -> Option<&Cow<'static, str>> {
@@ -196,8 +212,7 @@ impl LockOptionsBuilder {
     /// # Ok::<(), lockkeeper::ConfigError>(())
     /// ```
     pub const fn renewed(mut self, lease: Duration) -> Self {
-        self.has_two_leases |= matches!(self.terms.lease, Lease::Fixed(_));
-        self.terms.lease = Lease::Renewed(lease);
+        self.0.renewed = Some(lease);
         self
     }
 
@@ -213,8 +228,7 @@ impl LockOptionsBuilder {
     /// # Ok::<(), lockkeeper::ConfigError>(())
     /// ```
     pub const fn fixed(mut self, lease: Duration) -> Self {
-        self.has_two_leases |= matches!(self.terms.lease, Lease::Renewed(_));
-        self.terms.lease = Lease::Fixed(lease);
+        self.0.fixed = Some(lease);
         self
     }
 
@@ -230,7 +244,7 @@ impl LockOptionsBuilder {
     /// # Ok::<(), lockkeeper::ConfigError>(())
     /// ```
     pub const fn max_hold(mut self, most: Duration) -> Self {
-        self.terms.max_hold = Some(most);
+        self.0.max_hold = Some(most);
         self
     }
 
@@ -259,7 +273,7 @@ impl LockOptionsBuilder {
     /// # Ok(()) }
     /// ```
     pub const fn min_hold(mut self, least: Duration) -> Self {
-        self.terms.min_hold = Some(least);
+        self.0.min_hold = Some(least);
         self
     }
 
@@ -289,7 +303,7 @@ impl LockOptionsBuilder {
     /// # Ok(()) }
     /// ```
     pub const fn linger(mut self, time: Duration) -> Self {
-        self.terms.linger = Some(time);
+        self.0.linger = Some(time);
         self
     }
 
@@ -304,7 +318,7 @@ impl LockOptionsBuilder {
     /// # Ok::<(), lockkeeper::ConfigError>(())
     /// ```
     pub fn group(mut self, group: impl Into<Cow<'static, str>>) -> Self {
-        self.group = Some(group.into());
+        self.0.group = Some(group.into());
         self
     }
 
@@ -320,17 +334,8 @@ impl LockOptionsBuilder {
     /// let error = LockOptions::builder().fixed(Duration::ZERO).build().unwrap_err();
     /// assert_eq!(error.field(), "fixed");
     /// ```
-    pub fn build(mut self) -> Result<LockOptions, ConfigError> {
-        if self.has_two_leases {
-            return Err(ConfigError::new("fixed", "contradicts `renewed`"));
-        }
-        self.terms = self.terms.parse()?;
-        let problem = match self.group.as_ref().map_or(1, |group| group.len()) {
-            0 => "is empty",
-            1..=LONGEST_GROUP => return Ok(LockOptions(self)),
-            _ => "is longer than 64 bytes",
-        };
-        Err(ConfigError::new("group", problem))
+    pub fn build(self) -> Result<LockOptions, ConfigError> {
+        self.0.try_into()
     }
 }
 
@@ -352,44 +357,45 @@ impl Terms {
         let lease = self.min_hold.map_or(lease, |least| least.max(lease));
         self.max_hold.map_or(lease, |most| most.min(lease))
     }
+}
 
-    /// Rounds the durations to whole milliseconds, the unit of Redis. Refuses terms that cannot be held or that
-    /// contradict each other.
-    fn parse(self) -> Result<Self, ConfigError> {
-        let lease = match self.lease {
-            Lease::Usual => Lease::Usual,
-            Lease::Renewed(lease) => Lease::Renewed(within("renewed", lease, SHORTEST_RENEWED..=LONGEST)?),
-            Lease::Fixed(lease) => Lease::Fixed(within("fixed", lease, SHORTEST..=LONGEST)?),
-        };
-        let parse = |field, time: Option<Duration>| {
-            time.map(|time| within(field, time, SHORTEST..=LONGEST)).transpose()
-        };
-        let mut parsed = Self {
-            lease,
-            max_hold: parse("max_hold", self.max_hold)?,
-            min_hold: parse("min_hold", self.min_hold)?,
-            ..self
-        };
-        if let Some(time) = parsed.linger {
-            if !parsed.are_usual() {
-                let problem = "contradicts `renewed`, `fixed`, `max_hold` and `min_hold`";
-                return Err(ConfigError::new("linger", problem));
-            }
-            parsed.linger = Some(within("linger", time, LINGERS)?);
+impl Fields {
+    /// Rounds the durations to whole milliseconds, the unit of Redis. Refuses options that cannot be held or that contradict each other.
+    fn check(&mut self) -> Result<(), ConfigError> {
+        let (usual, renewed) = (SHORTEST..=LONGEST, SHORTEST_RENEWED..=LONGEST);
+        for (field, time, range) in [
+            ("renewed", &mut self.renewed, &renewed),
+            ("fixed", &mut self.fixed, &usual),
+            ("max_hold", &mut self.max_hold, &usual),
+            ("min_hold", &mut self.min_hold, &usual),
+            ("linger", &mut self.linger, &LINGERS),
+        ] {
+            *time = time.map(|time| within(field, time, range.clone())).transpose()?;
         }
-        let fixed = if let Lease::Fixed(lease) = lease { Some(lease) } else { None };
-        match (parsed.min_hold, [fixed, parsed.max_hold].into_iter().flatten().min()) {
-            (Some(least), Some(most)) if least > most => {
-                let [least, most] = [least, most].map(humantime::format_duration);
-                let problem = format!("is {least}, but `fixed` or `max_hold` ends the hold after {most}");
-                Err(ConfigError::new("min_hold", problem))
+        let end = self.fixed.into_iter().chain(self.max_hold).min();
+        let (field, problem) = match (self.min_hold, end) {
+            _ if self.renewed.is_some() && self.fixed.is_some() => {
+                ("fixed", "contradicts `renewed`".to_owned())
             }
-            _ => Ok(parsed),
-        }
+            (least, end) if self.linger.is_some() && self.renewed.or(least).or(end).is_some() => {
+                ("linger", "contradicts `renewed`, `fixed`, `max_hold` and `min_hold`".to_owned())
+            }
+            (Some(least), Some(end)) if least > end => {
+                let [least, end] = [least, end].map(humantime::format_duration);
+                ("min_hold", format!("is {least}, but `fixed` or `max_hold` ends the hold after {end}"))
+            }
+            _ => match self.group.as_ref().map_or(1, |group| group.len()) {
+                0 => ("group", "is empty".to_owned()),
+                1..=LONGEST_GROUP => return Ok(()),
+                _ => ("group", "is longer than 64 bytes".to_owned()),
+            },
+        };
+        Err(ConfigError::new(field, problem))
     }
 }
 
-fn within(
+/// Returns a duration of this field in whole milliseconds.
+pub(crate) fn within(
     field: &'static str,
     time: Duration,
     range: RangeInclusive<Duration>,
@@ -411,56 +417,18 @@ pub(crate) fn asked_lease(lease: Duration) -> Result<Duration, String> {
     whole_millis(lease, SHORTEST..=LONGEST)
 }
 
-/// The options as they are in a file. All values are text, so that an error can name the field.
-#[derive(Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Fields {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    renewed: Option<Text>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    fixed: Option<Text>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    max_hold: Option<Text>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    min_hold: Option<Text>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    linger: Option<Text>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    group: Option<Text>,
-}
-
-impl From<LockOptions> for Fields {
-    fn from(LockOptions(LockOptionsBuilder { terms, group, .. }): LockOptions) -> Self {
-        let text = |time: Duration| Text::new(humantime::format_duration(time).to_string());
-        let (renewed, fixed) = match terms.lease {
-            Lease::Usual => (None, None),
-            Lease::Renewed(lease) => (Some(text(lease)), None),
-            Lease::Fixed(lease) => (None, Some(text(lease))),
-        };
-        let group = group.map(|group| Text::new(group.into_owned()));
-        let [max_hold, min_hold, linger] =
-            [terms.max_hold, terms.min_hold, terms.linger].map(|time| time.map(text));
-        Self { renewed, fixed, max_hold, min_hold, linger, group }
-    }
-}
-
 impl TryFrom<Fields> for LockOptions {
     type Error = ConfigError;
 
-    fn try_from(fields: Fields) -> Result<Self, ConfigError> {
-        let time = |field, text: Option<Text>| text.map(|text: Text| text.duration(field)).transpose();
-        let mut options = Self::builder();
-        if let Some(lease) = time("renewed", fields.renewed)? {
-            options = options.renewed(lease);
-        }
-        if let Some(lease) = time("fixed", fields.fixed)? {
-            options = options.fixed(lease);
-        }
-        options.terms.max_hold = time("max_hold", fields.max_hold)?;
-        options.terms.min_hold = time("min_hold", fields.min_hold)?;
-        options.terms.linger = time("linger", fields.linger)?;
-        options.group = fields.group.map(|group| Cow::Owned(group.into_string()));
-        options.build()
+    fn try_from(mut fields: Fields) -> Result<Self, ConfigError> {
+        fields.check()?;
+        Ok(Self(fields))
+    }
+}
+
+impl From<LockOptions> for Fields {
+    fn from(LockOptions(fields): LockOptions) -> Self {
+        fields
     }
 }
 
@@ -543,7 +511,7 @@ mod tests {
         assert_eq!(both.map_err(|error| error.field()), Err("fixed"));
         for (text, said) in [
             (r#"{"renewed":"1s","fixed":"1s"}"#, "`fixed` contradicts `renewed`"),
-            (r#"{"fixed":7}"#, "`fixed`"),
+            (r#"{"fixed":7}"#, "expected a duration"),
             (r#"{"lease":"1s"}"#, "unknown field `lease`"),
         ] {
             let error = serde_json::from_str::<LockOptions>(text).expect_err("refused").to_string();

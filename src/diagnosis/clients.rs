@@ -2,12 +2,11 @@
 //! what they tell.
 
 use std::collections::{BTreeSet, HashMap};
-use std::time::Duration;
 
 use futures_util::future::join;
 
 use crate::base::client_id;
-use crate::diagnosis::snapshot::{Snapshot, read_all};
+use crate::diagnosis::snapshot::{Hold, Snapshot, read_all};
 use crate::engine::Engine;
 use crate::protocol::Listing;
 
@@ -99,9 +98,9 @@ impl Clients {
         owner.split_once(':').is_some_and(|(client, _)| self.of(client) == Some(None))
     }
 
-    /// For how long an owner has held its lock, if its client told that.
-    pub(crate) fn held_for(&self, owner: &str) -> Option<Duration> {
+    /// What the client of an owner told of its hold.
+    pub(crate) fn hold(&self, owner: &str) -> Option<&Hold> {
         let (client, owner) = owner.split_once(':')?;
-        self.told.get(client)?.held_for(owner)
+        self.told.get(client)?.holds.iter().find(|hold| hold.owner == owner)
     }
 }

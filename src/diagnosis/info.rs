@@ -3,9 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::diagnosis::clients::Clients;
+use crate::diagnosis::snapshot::Hold;
 use crate::protocol::{Found, FoundKind, Holding, LeaseLeft, Listing};
 
 /// A lock that is held, or a semaphore, as the server knows it.
@@ -138,6 +139,33 @@ pub struct Holder {
     /// Only clients with the same [`name_prefix`](crate::LockConfigBuilder::name_prefix) are asked.
     #[serde(rename = "held_for_ms", with = "millis")]
     pub held_for: Option<Duration>,
+    /// Where in its program the owner acquired the lock: file and line. `None`: as for `held_for`.
+    pub acquired_at: Option<String>,
+}
+
+/// A hold that its client tells, see [`LockClient::list_holds`](crate::LockClient::list_holds).
+///
+/// ```no_run
+/// # fn demo(hold: lockkeeper::HoldInfo) {
+/// println!("{} is held by {} since {:?}, at {}", hold.lock, hold.identity, hold.held_for, hold.acquired_at);
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct HoldInfo {
+    /// The name of the lock: its key, without the `name_prefix` of the configuration.
+    pub lock: String,
+    /// The type of the lock, as metrics name it.
+    pub kind: String,
+    /// The id of the owner, as in [`Holder::owner`].
+    pub owner: String,
+    /// The client, as in [`Holder::identity`].
+    pub identity: String,
+    /// For how long the owner has held the lock.
+    #[serde(rename = "held_for_ms", serialize_with = "age_in_millis")]
+    pub held_for: Duration,
+    /// Where in its program the owner acquired the lock: file and line.
+    pub acquired_at: String,
 }
 
 /// The first half of the id of the client that made a permit id. A random id of Java looks like one of ours once in 2³⁶ times: this
@@ -228,12 +256,14 @@ impl Holder {
             None => client_of(&owner),
         };
         let known = client.as_deref().and_then(|client| clients.of(client));
+        let hold = clients.hold(&owner);
         Self {
             holds,
             remaining_lease: RemainingLease::from_server(lease),
             identity: known.flatten().map(str::to_owned),
             is_connected: known.map(|identity| identity.is_some()),
-            held_for: clients.held_for(&owner),
+            held_for: hold.map(Hold::age),
+            acquired_at: hold.map(|hold| hold.at.to_string()),
             owner,
             client,
         }
@@ -326,6 +356,10 @@ pub(crate) mod millis {
     }
 }
 
+pub(crate) fn age_in_millis<S: Serializer>(age: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    millis::serialize(&Some(*age), to)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -339,6 +373,7 @@ mod tests {
             identity: Some("worker@web-1:4711".to_owned()),
             is_connected: Some(true),
             held_for: Some(Duration::from_secs(12)),
+            acquired_at: Some("src/main.rs:7".to_owned()),
         }
     }
 

@@ -13,11 +13,7 @@ pub(crate) async fn inspect(engine: &Engine, name: &str) -> Result<Option<Listin
     check_name(name)?;
     engine.check_runtime()?;
     let key = engine.key(name);
-    let lock = || LockId {
-        name: name.to_owned(),
-        key: key.to_string(),
-        server: engine.store.address(engine.store.route(&key)).to_string(),
-    };
+    let lock = || lock_id(engine, name, &key);
     let listing = list_any(engine, &key).await.map_err(|fault| match engine.store.refuses_undeclared() {
         Some(_) if fault.kind == FaultKind::Rejected => engine.unsupported(
             &key,
@@ -30,6 +26,12 @@ pub(crate) async fn inspect(engine: &Engine, name: &str) -> Result<Option<Listin
         return Err(Error::WrongKind { lock: lock(), found });
     }
     Ok(Some(listing).filter(|listing| listing.lease().is_some() || listing.permits.is_some()))
+}
+
+/// Identifies a lock, at the server that has it now.
+pub(crate) fn lock_id(engine: &Engine, name: &str, key: &str) -> LockId {
+    let server = engine.store.address(engine.store.route(key)).to_string();
+    LockId { name: name.to_owned(), key: key.to_owned(), server }
 }
 
 /// Lists the holders of a lock or of a semaphore.

@@ -8,6 +8,8 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use crate::base::error::{Error, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
+use crate::diagnosis::info::HoldInfo;
+use crate::diagnosis::snapshot::{Snapshot, of_all_clients};
 use crate::engine::{Engine, check_name, list, permits, run_at};
 use crate::protocol::{Arg, Found, FoundKind, Listing, TYPES, find};
 use crate::store::Route;
@@ -128,6 +130,25 @@ fn refused(engine: &Engine, refusal: &str) -> Error {
         "it refuses the script that looks for locks, because only the script finds their keys: {refusal}"
     );
     engine.unsupported("", problem)
+}
+
+/// The holds that all clients tell, sorted by name.
+pub(crate) async fn holds(engine: &Engine) -> Result<Vec<HoldInfo>> {
+    engine.check_runtime()?;
+    let name = |key: &str| key.strip_prefix(engine.name_prefix()).unwrap_or(key).to_owned();
+    let mut all = Vec::new();
+    for (client, Snapshot { identity, holds, .. }) in of_all_clients(engine).await? {
+        all.extend(holds.into_iter().map(|hold| HoldInfo {
+            lock: name(&hold.lock),
+            held_for: hold.age(),
+            owner: format!("{client}:{}", hold.owner),
+            identity: identity.clone(),
+            acquired_at: hold.at.to_string(),
+            kind: hold.kind,
+        }));
+    }
+    all.sort_unstable_by(|a, b| (&a.lock, &a.owner).cmp(&(&b.lock, &b.owner)));
+    Ok(all)
 }
 
 /// What each master tells of itself: its address, and the text of `INFO`. Tries once.

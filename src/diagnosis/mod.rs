@@ -18,8 +18,8 @@ use std::sync::Arc;
 
 pub(crate) use clients::Clients;
 pub(crate) use inspect::{force_unlock_of, inspect};
-pub(crate) use list::{Part, Scan, info};
-pub(crate) use rights::{check_leader, check_rights};
+pub(crate) use list::{Part, Scan, holds, info};
+pub(crate) use rights::check_rights;
 use watch::Watch;
 pub(crate) use why::{Chain, all_chains, chains};
 

@@ -59,7 +59,7 @@ pub(crate) struct Hold {
     pub(crate) lock: Arc<str>,
     /// The type, as metrics name it.
     pub(crate) kind: String,
-    at: Arc<str>,
+    pub(crate) at: Arc<str>,
     #[serde(skip)]
     since: Moment,
     age: u64,
@@ -135,15 +135,15 @@ impl Snapshot {
         let waits = self.waits.iter_mut().map(|wait| (wait.since, &mut wait.age));
         waits.chain(self.holds.iter_mut().map(|hold| (hold.since, &mut hold.age)))
     }
-
-    /// For how long an owner has held its lock.
-    pub(crate) fn held_for(&self, owner: &str) -> Option<Duration> {
-        let hold = self.holds.iter().find(|hold| hold.owner == owner)?;
-        Some(Duration::from_millis(hold.age))
-    }
 }
 
 impl Wait {
+    pub(crate) const fn age(&self) -> Duration {
+        Duration::from_millis(self.age)
+    }
+}
+
+impl Hold {
     pub(crate) const fn age(&self) -> Duration {
         Duration::from_millis(self.age)
     }

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::diagnosis::clients::Clients;
-use crate::diagnosis::info::{Holder, millis};
-use crate::diagnosis::why::{Awaited, Chain};
+use crate::diagnosis::info::{Holder, age_in_millis};
+use crate::diagnosis::snapshot::Wait;
+use crate::diagnosis::why::Chain;
 
 /// Why a lock is not free: who holds it, for what the holder waits, who holds that, and so on.
 ///
@@ -76,7 +77,7 @@ impl WaitChain {
     pub(crate) fn from_server(chain: &Chain, clients: &Clients, prefix: &str) -> Self {
         let name = |key: &str| key.strip_prefix(prefix).unwrap_or(key).to_owned();
         let waits =
-            |wait: &Awaited| LockWait { lock: name(&wait.lock), age: wait.age, at: wait.at.to_string() };
+            |wait: &Wait| LockWait { lock: name(&wait.lock), age: wait.age(), at: wait.at.to_string() };
         let links = chain.links.iter().map(|link| ChainLink {
             lock: name(&link.lock),
             holder: Holder::from_server(link.holding.clone(), clients),
@@ -111,8 +112,4 @@ impl fmt::Display for ChainLink {
 fn waited(wait: &LockWait) -> impl fmt::Display {
     let LockWait { lock, age, at } = wait;
     format!("has waited for {lock} for {} s, at {at}", age.as_secs())
-}
-
-fn age_in_millis<S: Serializer>(age: &Duration, to: S) -> Result<S::Ok, S::Error> {
-    millis::serialize(&Some(*age), to)
 }

@@ -15,16 +15,15 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::mpsc::Receiver;
 
-use crate::base::Caller;
 use crate::base::clock;
 use crate::base::error::LockId;
 use crate::base::fault::{Fault, FaultKind};
 use crate::base::jitter::Backoff;
 use crate::base::timer::{Instant, elapsed, sleep, timeout};
 use crate::diagnosis::clients::Clients;
-use crate::diagnosis::inspect::list_any;
-use crate::diagnosis::snapshot::{EXPIRY, Snapshot};
-use crate::diagnosis::why::{Awaited, Chain, LATER, chains_from, confirm};
+use crate::diagnosis::inspect::{list_any, lock_id};
+use crate::diagnosis::snapshot::{self, EXPIRY, Snapshot};
+use crate::diagnosis::why::{Chain, LATER, chains_from, confirm};
 use crate::engine::{Engine, Grant, LONG, Order, Wait};
 use crate::protocol::{Call, LeaseLeft, Reply, client_key};
 use crate::store::{Route, Store, identity};
@@ -177,7 +176,9 @@ impl Watch {
             if is_due(due.checked) {
                 due.checked = wait.lease.map(|lease| now + age.min(lease).max(LONG));
                 if !held.is_empty() && !wait.is_deadlock_reported.load(Ordering::Relaxed) {
-                    self.jobs.push(check(Arc::clone(engine), &wait, &held).boxed());
+                    let held = held.iter().map(|grant| grant.field()).collect();
+                    let check = check(Arc::clone(engine), Arc::downgrade(&wait), held);
+                    self.jobs.push(check.map(|()| Job::Report).boxed());
                 }
             }
             let shown = (!is_shown).then_some(due.shown);
@@ -195,25 +196,17 @@ impl Watch {
 
     /// Reports a wait that has lasted for a lease.
     fn report(&mut self, engine: &Arc<Engine>, wait: &Arc<Wait<Grant>>, holds: &[Arc<Grant>], now: Instant) {
-        let (lock, lease) = (Lock::of(wait), wait.lease.unwrap_or_default());
+        let lease = wait.lease.unwrap_or_default();
         self.looked.retain(|_, at| now < *at + lease);
         // Once in a lease, however many calls wait for the lock.
         if !self.looked.contains_key(&wait.key) {
             self.looked.insert(Arc::clone(&wait.key), now);
-            lock.warn_of_own_hold(engine, holds, wait.caller);
+            warn_of_own_hold(engine, wait, holds);
         }
         if let Some(unreported) = self.reports.ask() {
-            let (engine, place, waiting) = (
-                Arc::clone(engine),
-                wait.grant.upgrade().and_then(|grant| grant.place()),
-                Arc::downgrade(wait),
-            );
-            let caller = wait.caller;
-            let report = async move {
-                report(&engine, &lock, place, caller, unreported, &waiting).await;
-                Job::Report
-            };
-            self.jobs.push(report.boxed());
+            let place = wait.grant.upgrade().and_then(|grant| grant.place());
+            let report = report(Arc::clone(engine), Arc::downgrade(wait), place, unreported);
+            self.jobs.push(report.map(|()| Job::Report).boxed());
         }
     }
 }
@@ -292,87 +285,49 @@ impl Writer {
     }
 }
 
-/// The lock for which a call waits.
-struct Lock {
-    name: Arc<str>,
-    key: Arc<str>,
+/// Warns if another owner of this client holds the lock: perhaps the call waits for a hold of its own task.
+fn warn_of_own_hold(engine: &Engine, wait: &Wait<Grant>, holds: &[Arc<Grant>]) {
+    let now = clock::now();
+    let of_lock = holds.iter().filter(|grant| grant.lock.keys.lock == wait.key);
+    let own = of_lock.filter_map(|grant| Some((grant, grant.held_at(now)?))).next();
+    let Some((grant, (at, _))) = own else { return };
+    let LockId { name, key, server } = lock_id(engine, &wait.name, &wait.key);
+    let holder = format!("{}, acquired at {at}", grant.field());
+    tracing::warn!(
+        lock = name, key, server, holder, waits_at = %wait.caller,
+        "a waiter has waited for longer than a lease for a lock that this client holds: if the holder waits for the \
+         waiter, neither continues"
+    );
 }
 
-impl Lock {
-    fn of(wait: &Wait<Grant>) -> Self {
-        Self { name: Arc::clone(&wait.name), key: Arc::clone(&wait.key) }
-    }
-
-    fn id(&self, engine: &Engine) -> LockId {
-        LockId {
-            name: self.name.to_string(),
-            key: self.key.to_string(),
-            server: engine.store.address(engine.store.route(&self.key)).to_string(),
-        }
-    }
-
-    /// Warns if another owner of this client holds the lock: perhaps the call waits for a hold of its own task.
-    fn warn_of_own_hold(&self, engine: &Engine, holds: &[Arc<Grant>], caller: Caller) {
-        let now = clock::now();
-        let of_lock = holds.iter().filter(|grant| grant.lock.keys.lock == self.key);
-        let Some((grant, (at, _))) = of_lock.filter_map(|grant| Some((grant, grant.held_at(now)?))).next()
-        else {
-            return;
-        };
-        let LockId { name, key, server } = self.id(engine);
-        let holder = format!("{}, acquired at {at}", grant.field());
+/// Looks for a deadlock of which the waiter is a part. `held`: what the same `Owner` holds.
+async fn check(engine: Arc<Engine>, waiting: Weak<Wait<Grant>>, held: Vec<String>) {
+    let Some(key) = waiting.upgrade().map(|wait| Arc::clone(&wait.key)) else { return };
+    let limit = engine.config.command_timeout() * 2 + LATER;
+    let found = timeout(limit, cycle(&engine, &key, &held)).await;
+    let (Ok(Ok(Some(chain))), Some(wait)) = (found, waiting.upgrade()) else { return };
+    if !wait.is_deadlock_reported.swap(true, Ordering::Relaxed) {
+        let LockId { name, key, server } = lock_id(&engine, &wait.name, &wait.key);
         tracing::warn!(
-            lock = name, key, server, holder, waits_at = %caller,
-            "a waiter has waited for longer than a lease for a lock that this client holds: if the holder waits for the \
-             waiter, neither continues"
+            lock = name, key, server, chain, waits_at = %wait.caller,
+            "a deadlock: this call waits for an owner that waits for a lock which this one holds"
         );
     }
 }
 
-/// Looks for a deadlock of which the waiter is a part. `held`: what the same `Owner` holds.
-fn check(
-    engine: Arc<Engine>,
-    wait: &Arc<Wait<Grant>>,
-    held: &[Arc<Grant>],
-) -> impl Future<Output = Job> + Send + use<> {
-    let (lock, caller, waiting) = (Lock::of(wait), wait.caller, Arc::downgrade(wait));
-    let held: Vec<String> = held.iter().map(|grant| grant.field()).collect();
-    async move {
-        let limit = engine.config.command_timeout() * 2 + LATER;
-        let found = timeout(limit, cycle(&engine, &lock.key, &held)).await;
-        let (Ok(Ok(Some(chain))), Some(wait)) = (found, waiting.upgrade()) else { return Job::Report };
-        if !wait.is_deadlock_reported.swap(true, Ordering::Relaxed) {
-            let LockId { name, key, server } = lock.id(&engine);
-            tracing::warn!(
-                lock = name, key, server, chain, waits_at = %caller,
-                "a deadlock: this call waits for an owner that waits for a lock which this one holds"
-            );
-        }
-        Job::Report
-    }
-}
-
-/// Reports who holds the lock, if the call is still `waiting` then.
-async fn report(
-    engine: &Engine,
-    lock: &Lock,
-    place: Option<Call>,
-    caller: Caller,
-    unreported: u64,
-    waiting: &Weak<Wait<Grant>>,
-) {
+/// Reports who holds the lock, if the call is still `waiting` then. `place` asks for its place in the queue.
+async fn report(engine: Arc<Engine>, waiting: Weak<Wait<Grant>>, place: Option<Call>, unreported: u64) {
+    let Some(key) = waiting.upgrade().map(|wait| Arc::clone(&wait.key)) else { return };
     let limit = engine.config.command_timeout();
-    let mut found = timeout(limit, holders(engine, lock)).await.ok().flatten();
+    let mut found = timeout(limit, holders(&engine, &key)).await.ok().flatten();
     if matches!(&found, Some((names, _)) if names.is_empty()) {
         // This process was perhaps stopped until the holder's lease had ended. Then the call ends soon, too.
         sleep(LATER).await;
-        found = timeout(limit, holders(engine, lock)).await.ok().flatten();
+        found = timeout(limit, holders(&engine, &key)).await.ok().flatten();
     }
-    let (holder, held_for) = match &found {
-        Some((names, held_for)) => (named(names), held_for.clone()),
-        None => (UNKNOWN.to_owned(), UNKNOWN.to_owned()),
-    };
-    if let Some((mut names, _)) = found {
+    let mut seen = (UNKNOWN.to_owned(), UNKNOWN.to_owned());
+    if let Some((mut names, held_for)) = found {
+        seen = (named(&names), held_for);
         names.truncate(NAMED);
         if let Some(wait) = waiting.upgrade() {
             let _ = wait.holders_seen.set(names);
@@ -381,17 +336,15 @@ async fn report(
     // Only a fair lock has a queue, so the event has no field `place` for other locks.
     let place = match place {
         Some(call) => {
-            let found = timeout(limit, place_in_queue(engine, lock, &call)).await.ok().flatten();
+            let found = timeout(limit, place_in_queue(&engine, &key, &call)).await.ok().flatten();
             Some(found.unwrap_or_else(|| UNKNOWN.to_owned()))
         }
         None => None,
     };
-    if waiting.strong_count() == 0 {
-        return;
-    }
-    let LockId { name, key, server } = lock.id(engine);
+    let (Some(wait), (holder, held_for)) = (waiting.upgrade(), seen) else { return };
+    let LockId { name, key, server } = lock_id(&engine, &wait.name, &wait.key);
     tracing::warn!(
-        lock = name, key, server, holder, held_for, place, waits_at = %caller, unreported,
+        lock = name, key, server, holder, held_for, place, waits_at = %wait.caller, unreported,
         "a call has waited for a lease, and still waits"
     );
 }
@@ -412,7 +365,7 @@ async fn cycle(engine: &Engine, key: &Arc<str>, own: &[String]) -> Result<Option
         let (lock, owner) = (&link.lock, &link.holding.field);
         match &link.waits_for {
             _ if own.contains(owner) => format!("`{lock}` is held by this client ({owner})"),
-            Some(Awaited { lock: next, at, .. }) => {
+            Some(snapshot::Wait { lock: next, at, .. }) => {
                 let holder = clients.describe(owner);
                 format!("`{lock}` is held by {holder}, which waits for `{next}` at {at}")
             }
@@ -423,14 +376,14 @@ async fn cycle(engine: &Engine, key: &Arc<str>, own: &[String]) -> Result<Option
 }
 
 /// Who holds the lock, and for how long the first of them does. `None`: nobody knows.
-async fn holders(engine: &Engine, lock: &Lock) -> Option<(Vec<String>, String)> {
-    let listing = list_any(engine, &lock.key).await.ok()?;
+async fn holders(engine: &Engine, key: &Arc<str>) -> Option<(Vec<String>, String)> {
+    let listing = list_any(engine, key).await.ok()?;
     let clients = Clients::ask(engine, [&listing]).await;
     let alive = listing.holders.iter().filter(|holding| holding.lease != LeaseLeft::Ended);
     let fields: Vec<&str> = alive.map(|holding| &*holding.field).collect();
     let Some(first) = fields.first() else { return Some((Vec::new(), "none".to_owned())) };
     let seconds = |age: Duration| humantime::format_duration(Duration::from_secs(age.as_secs())).to_string();
-    let held_for = clients.held_for(first).map_or_else(|| UNKNOWN.to_owned(), seconds);
+    let held_for = clients.hold(first).map_or_else(|| UNKNOWN.to_owned(), |hold| seconds(hold.age()));
     Some((fields.into_iter().map(|field| clients.describe(field)).collect(), held_for))
 }
 
@@ -442,8 +395,8 @@ fn named(holders: &[String]) -> String {
     }
 }
 
-async fn place_in_queue(engine: &Engine, lock: &Lock, call: &Call) -> Option<String> {
-    let connection = engine.store.connection(engine.store.route(&lock.key)).await.ok()?;
+async fn place_in_queue(engine: &Engine, key: &str, call: &Call) -> Option<String> {
+    let connection = engine.store.connection(engine.store.route(key)).await.ok()?;
     match engine.store.run(&connection, call).await {
         Ok(Reply::Int(place)) => Some(place.to_string()),
         _ => None,

@@ -49,20 +49,10 @@ pub(crate) struct Link {
     pub(crate) lock: Arc<str>,
     pub(crate) holding: Holding,
     /// The wait of this holder for the lock of the next link; after the last link of a cycle, for one of the others.
-    pub(crate) waits_for: Option<Awaited>,
+    pub(crate) waits_for: Option<Wait>,
     /// If it is not known that the holder waits: what the same client waits for with handles that are of no `Owner`. One of these
     /// calls is perhaps the holder's.
-    pub(crate) client_waits: Vec<Awaited>,
-}
-
-/// For what an owner waits.
-#[derive(Clone)]
-pub(crate) struct Awaited {
-    pub(crate) lock: Arc<str>,
-    /// For how long it has waited.
-    pub(crate) age: Duration,
-    /// Where in its program: file and line.
-    pub(crate) at: Arc<str>,
+    pub(crate) client_waits: Vec<Wait>,
 }
 
 /// The chains that begin with the lock that has this name.
@@ -129,7 +119,7 @@ impl Chain {
 
     /// The links of a cycle, without those that only lead to it.
     fn ring(&self) -> Self {
-        let next = self.links.last().and_then(|link| link.waits_for.as_ref()).map(|awaited| &awaited.lock);
+        let next = self.links.last().and_then(|link| link.waits_for.as_ref()).map(|wait| &wait.lock);
         let start = self.links.iter().position(|link| Some(&link.lock) == next).unwrap_or(0);
         Self { links: self.links[start..].to_vec(), is_cycle: self.is_cycle }
     }
@@ -148,7 +138,7 @@ impl Link {
 
     fn goes_on_from(&self, before: &Self) -> bool {
         let wait_goes_on = match (&self.waits_for, &before.waits_for) {
-            (Some(now), Some(before)) => now.lock == before.lock && now.age > before.age,
+            (Some(now), Some(before)) => now.lock == before.lock && now.age() > before.age(),
             (now, before) => now.is_none() && before.is_none(),
         };
         self.is(before) && wait_goes_on
@@ -232,7 +222,7 @@ impl Known {
                 };
                 let mut is_end = true;
                 for wait in self.waits_of(&holding.field).filter(|wait| self.blocks(wait)) {
-                    let links = with(Some(awaited(wait)), Vec::new());
+                    let links = with(Some(wait.clone()), Vec::new());
                     let is_cycle = links.iter().any(|link| link.lock == wait.lock);
                     is_end = false;
                     if is_cycle || links.len() == LONGEST {
@@ -279,20 +269,16 @@ impl Known {
     }
 
     /// The waits of handles that are of no `Owner`, of the client that has this owner. The oldest for each lock, and these first.
-    fn client_waits(&self, owner: &str) -> Vec<Awaited> {
+    fn client_waits(&self, owner: &str) -> Vec<Wait> {
         let told = client_of(owner).and_then(|client| self.clients.get(client));
         let waits = told.into_iter().flat_map(|told| &told.waits).filter(|wait| wait.held.is_empty());
-        let mut waits: Vec<_> = waits.map(awaited).collect();
-        waits.sort_by_key(|awaited| Reverse(awaited.age));
+        let mut waits: Vec<_> = waits.cloned().collect();
+        waits.sort_by_key(|wait| Reverse(wait.age()));
         let mut locks = HashSet::new();
-        waits.retain(|awaited| locks.insert(Arc::clone(&awaited.lock)));
+        waits.retain(|wait| locks.insert(Arc::clone(&wait.lock)));
         waits.truncate(MOST_OF_CLIENT);
         waits
     }
-}
-
-fn awaited(wait: &Wait) -> Awaited {
-    Awaited { lock: Arc::clone(&wait.lock), age: wait.age(), at: Arc::clone(&wait.at) }
 }
 
 fn alive(listing: &Listing) -> impl Iterator<Item = &Holding> {

@@ -13,7 +13,7 @@ use super::names::{QueueNames, ReportedTotals};
 use super::retry::Tries;
 use crate::base::clock;
 use crate::base::config::LockConfig;
-use crate::base::error::{ConfigError, Error, Result};
+use crate::base::error::{Error, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::sync::Watched;
 use crate::base::timer::timeout;
@@ -29,7 +29,7 @@ use crate::engine::tracked::Tracked;
 use crate::engine::under_way::UnderWay;
 use crate::engine::wait::queue::WaitQueues;
 use crate::engine::waits::Waits;
-use crate::store::{Change, ClientName, OpenError, Source, SourceError, Store};
+use crate::store::{Change, ClientName, OpenError, Source, Store};
 use crate::telemetry::OfClient;
 use crate::telemetry::report::Limit;
 
@@ -284,12 +284,7 @@ async fn open(
                     tracing::info!(server, fault = text, unreported, "cannot connect yet");
                 }
             }
-            Err(OpenError::Source(SourceError { field, problem })) => {
-                return Err(ConfigError::new(field, problem).into());
-            }
-            Err(OpenError::Unsupported { version, server, problem }) => {
-                return Err(Error::UnsupportedServer { version, server, problem });
-            }
+            Err(OpenError::Lasting(error)) => return Err(error),
             Ok(store) => return Ok(store),
         }
     }

@@ -12,7 +12,7 @@ use crate::base::error::{ConfigError, Error, LossCause, Lost, Result};
 use crate::base::sync::Watched;
 use crate::base::timer::sleep;
 use crate::diagnosis::info::{Holder, RemainingLease};
-use crate::diagnosis::{Clients, check_leader, inspect};
+use crate::diagnosis::{self, Clients, inspect};
 use crate::engine::{LockRef, run};
 use crate::protocol::{
     Announced, LeaseLeft, MOST_BYTES, announcement_key, announcement_read, announcement_remove,
@@ -68,7 +68,7 @@ impl Announcements {
 
 /// Checks the rights of a leader: those to its lock, and to what it announces.
 pub(super) fn check_rights(lock: &FencedLock<'_>) -> impl Future<Output = Result<()>> + Send {
-    check_leader(&lock.0.each[0])
+    diagnosis::check_rights(&lock.0.each[0], true)
 }
 
 /// Refuses an announcement that is too long.

@@ -149,7 +149,7 @@ impl Claims {
     /// # Ok(()) }
     /// ```
     pub fn check(&self) -> impl Future<Output = Result<()>> + Send {
-        check_rights(&self.0)
+        check_rights(&self.0, false)
     }
 }
 

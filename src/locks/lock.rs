@@ -246,7 +246,7 @@ impl<K: BaseLock> Lock<'_, K> {
     /// ```
     pub async fn check(&self) -> Result<()> {
         for one in &self.0.each {
-            check_rights(one).await?;
+            check_rights(one, false).await?;
         }
         Ok(())
     }

@@ -395,7 +395,7 @@ impl Semaphore {
     /// # Ok(()) }
     /// ```
     pub fn check(&self) -> impl Future<Output = Result<()>> + Send {
-        check_rights(&self.0)
+        check_rights(&self.0, false)
     }
 
     fn try_within(

@@ -37,13 +37,14 @@ use self::source::self_test::{Examined, examine};
 use self::task::Task;
 use self::topology::{Answer, Group, Topology};
 use crate::base::config::{LockConfig, Replication};
+use crate::base::error::{ConfigError, Error};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::sync::lock;
 use crate::base::thread::Thread;
 use crate::protocol::{Call, RELEASED, Reply, self_test_keys};
 
 pub(crate) use connection::{ClientName, Connection, Route, identity};
-pub(crate) use error::{OpenError, SourceError};
+pub(crate) use error::OpenError;
 pub(crate) use messages::Listener;
 pub(crate) use source::Identity;
 pub use source::Source;
@@ -90,7 +91,7 @@ impl Store {
         let group = source.open(config)?;
         let thread = if config.watchdog_thread() { Thread::start() } else { Ok(Thread::of_caller()) };
         let thread = thread.map_err(|error| {
-            SourceError::field("watchdog_thread", format!("the system starts no thread: {error}"))
+            ConfigError::new("watchdog_thread", format!("the system starts no thread: {error}"))
         })?;
         match Self::connect(group.clone(), config, name, (listener, told), thread).await {
             Err(OpenError::Fault(fault)) => {
@@ -166,7 +167,7 @@ impl Store {
             async { examine(&examined_server(&self.topology, config)?, config, self.is_cluster()).await };
         match examined.await {
             Ok(Examined { identity, .. }) => lock(&self.identity).add(identity),
-            Err(OpenError::Unsupported { version, server, problem }) => {
+            Err(OpenError::Lasting(Error::UnsupportedServer { version, server, problem })) => {
                 tracing::error!(server, version, problem, "the new master cannot run lockkeeper's scripts");
             }
             Err(error) => tracing::debug!(?error, "the new master was not examined"),
@@ -406,7 +407,7 @@ pub(crate) fn fault_in_script(error: &str) -> Fault {
 fn examined_server(topology: &Topology, config: &LockConfig) -> Result<Arc<Server>, OpenError> {
     let none = || Fault::new(FaultKind::Unavailable, Sent::No, "no server has the slot of the self-test");
     let server = topology.server(topology.slot(&self_test_keys(config.name_prefix())[0]));
-    server.ok_or_else(none).map_err(OpenError::Fault)
+    Ok(server.ok_or_else(none)?)
 }
 
 impl fmt::Debug for Store {

@@ -427,36 +427,6 @@ impl Cluster {
         let begun = self.servers[server].try_run::<Value>(words);
         begun.unwrap_or_else(|error| panic!("this server moves no slots atomically: {error}"));
     }
-
-    /// From now on, a move to this server stops at its last step, until it is cancelled or the server ends.
-    pub fn hold_atomic_moves(&self, to: usize, holds: bool) {
-        let valkey = ["DEBUG", "SLOTMIGRATION", "PREVENT-FAILOVER", if holds { "1" } else { "0" }];
-        // On Redis, the last step fails each time while it is held, and the move begins anew.
-        let [channel, state] = if holds { ["import-main-channel", "wait-stream-eof"] } else { ["", ""] };
-        let redis = ["DEBUG", "ASM-FAILPOINT", channel, state];
-        self.servers[to].run::<()>(if *IS_VALKEY { &valkey } else { &redis });
-    }
-
-    /// Waits until a move from one server to another has been stopped at its last step.
-    pub fn atomic_move_is_held(&self, from: usize, to: usize) {
-        let (valkey, redis) = (["CLUSTER", "GETSLOTMIGRATIONS"], ["CLUSTER", "MIGRATION", "STATUS", "ALL"]);
-        let (server, words, sign) = if *IS_VALKEY {
-            (from, &valkey[..], "failover-granted")
-        } else {
-            (to, &redis[..], "wait-stream-eof")
-        };
-        let told = || format!("{:?}", self.servers[server].run::<Value>(words));
-        wait_until("the move is stopped", || told().contains(sign));
-    }
-
-    /// Cancels the moves from one server to another. The slots stay where they are.
-    pub fn cancel_atomic_moves(&self, from: usize, to: usize) {
-        if *IS_VALKEY {
-            self.servers[from].run::<()>(&["CLUSTER", "CANCELSLOTMIGRATIONS"]);
-        } else {
-            self.servers[to].run::<Value>(&["CLUSTER", "MIGRATION", "CANCEL", "ALL"]);
-        }
-    }
 }
 
 /// What is left.

@@ -2,13 +2,9 @@
 
 use futures_util::{StreamExt, stream};
 use lockkeeper_testkit::{Cluster, Server};
-use tokio::time::sleep;
 
-use crate::cluster::{client, client_with, clients, end, loaded};
-use crate::support::{
-    LIMIT, MS, SECOND, eventually, fixed, listens, patient, replicated, timed, waiter, within,
-    woken_by_message, works,
-};
+use crate::cluster::{client, client_with, end, loaded};
+use crate::support::{LIMIT, MS, SECOND, eventually, fixed, patient, replicated, timed, within, works};
 
 /// A name that the load uses.
 const NAME: &str = "rlock:0";
@@ -43,30 +39,6 @@ async fn work_goes_on_after_a_master_was_killed_and_when_it_is_back() {
     work_goes_on(Server::kill, Server::start_again).await;
 }
 
-/// Its connections stay open, and it refuses nothing.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_goes_on_when_a_master_is_silent_and_when_it_runs_on() {
-    work_goes_on(|server| server.freeze(), |server| server.thaw()).await;
-}
-
-/// It runs on before the others take it for dead.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_short_silence_costs_no_lock() {
-    let group = Cluster::with(3, 1, 20 * SECOND, &[]);
-    let (clients, load) = loaded(&group).await;
-    let slot = group.slot_of(NAME);
-    let master = group.master_of(slot);
-    works(&group.servers[master]).await;
-    group.servers[master].freeze();
-    sleep(SECOND).await;
-    group.servers[master].thaw();
-    works(&group.servers[master]).await;
-    assert_eq!(group.master_of(slot), master, "no failover");
-    let work = load.end().await;
-    assert!(work.gap > 700 * MS && work.lost == 0, "{work:?}");
-    end(&group, &clients).await;
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn planned_failovers_cost_no_lock() {
     let group = Cluster::start(3, 1);
@@ -82,25 +54,6 @@ async fn planned_failovers_cost_no_lock() {
     let work = load.end().await;
     assert!(work.gap < 10 * SECOND && work.lost == 0, "{work:?}");
     end(&group, &clients).await;
-}
-
-/// Guarantee 8.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiter_is_woken_on_the_new_master() {
-    let mut group = Cluster::start(3, 1);
-    let [ours, theirs] = clients(&group).await;
-    let guard = ours.rlock("a").lock().await.unwrap();
-    let waiting = waiter(theirs.rlock("a"));
-    let slot = group.slot_of("a");
-    let before = group.master_of(slot);
-    listens(&group.servers[before]).await;
-    replicated(&group.servers[before], 1).await;
-    group.kill(before);
-    let after = group.switched(slot, before);
-    listens(&group.servers[after]).await;
-    guard.unlock().await.unwrap();
-    woken_by_message(waiting).await.unlock().await.unwrap();
-    end(&group, [&ours, &theirs]).await;
 }
 
 /// Stops the replica of a master, of three with one replica each. From now on it gets no write. Returns its index.
@@ -137,30 +90,6 @@ async fn a_holder_whose_lock_the_new_master_lacks_is_told_at_once() {
     assert!(watched.unlock().await.is_err() && leased.unlock().await.is_err());
     kept.unlock().await.unwrap();
     beside.unlock().await.unwrap();
-    end(&group, [&locks]).await;
-}
-
-/// Guarantee 6. The client was redirected to this master a moment ago.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holder_is_told_at_once_although_the_master_had_just_been_given_a_slot() {
-    let mut group = Cluster::start(3, 1);
-    let locks = client(&group).await;
-    let before = group.master_of(group.slot_of("a{tag}"));
-    let elsewhere = (0..3).find(|index| *index != before).unwrap();
-    let moved = group.name_on(elsewhere, "moved");
-    locks.rlock(&moved).lock().await.unwrap().unlock().await.unwrap();
-    group.move_slot(group.slot_of(&moved), before);
-    locks.rlock(&moved).lock().await.unwrap().unlock().await.unwrap();
-    assert!(group.servers[elsewhere].errors("MOVED") > 0, "the client was redirected");
-    let replica = cut_replica(&group, before);
-    let watched = locks.rlock("a{tag}").lock().await.unwrap();
-    group.kill(before);
-    group.servers[replica].thaw();
-    assert_eq!(group.switched(group.slot_of("a{tag}"), before), replica);
-    let (_, took) = timed(watched.ended()).await;
-    // The lease is 30 seconds.
-    assert!(took < 2 * SECOND, "{took:?}");
-    assert!(watched.unlock().await.is_err());
     end(&group, [&locks]).await;
 }
 

@@ -3,9 +3,9 @@
 use lockkeeper::LockInfo;
 use lockkeeper_testkit::Cluster;
 
-use super::{client, client_with, clients};
-use crate::support::{LIMIT, MS, SECOND, nothing_is_left, patient, soon, waiter};
-use tokio::time::{Instant, sleep, timeout};
+use super::{client, clients};
+use crate::support::{LIMIT, MS, nothing_is_left, soon, waiter};
+use tokio::time::{Instant, sleep};
 
 /// Also with waiters, which listen at the master of their slot.
 #[tokio::test]
@@ -65,109 +65,5 @@ async fn the_locks_of_all_masters_are_listed_once() {
         let _ = server.try_run::<()>(&["DEL", "{a}b}:timeout"]);
     }
     drop((locks, beside, fresh));
-    nothing_is_left(|| group.keys(), || group.channels()).await;
-}
-
-/// A server that has only some keys of a slot refuses to look at the others.
-#[tokio::test]
-async fn a_slot_that_moves_disturbs_no_listing() {
-    let group = Cluster::start(2, 0);
-    let locks = client(&group).await;
-    let (moving, staying) = (group.name_on(0, "moving"), group.name_on(1, "staying"));
-    let guards = [locks.rlock(&moving).lock().await.unwrap(), locks.rlock(&staying).lock().await.unwrap()];
-    // Of its two keys, one moves.
-    let semaphore = locks.semaphore(format!("{{{moving}}}:semaphore"), 1);
-    let permit = semaphore.acquire().await.unwrap();
-    let slot = group.slot_of(&moving);
-    group.open_slot(slot, 1);
-    for has_moved in [false, true] {
-        if has_moved {
-            group.move_key(&moving, 1);
-            group.move_key(semaphore.name(), 1);
-        }
-        let all = soon(locks.list("*")).await.unwrap();
-        let names: Vec<_> = all.locks.iter().map(|lock| &*lock.name).collect();
-        // A number without permits can be anything.
-        let permits = (!has_moved).then_some(semaphore.name());
-        let expected = [&*moving, &*staying].into_iter().chain(permits).collect::<Vec<_>>();
-        assert_eq!((names, all.skipped), (expected, vec![]), "{has_moved}");
-    }
-    group.move_key(&format!("{}:timeout", semaphore.name()), 1);
-    group.close_slot(slot, 1);
-    let all = soon(locks.list("*")).await.unwrap().locks;
-    assert_eq!(all.len(), 3, "{all:#?}");
-    permit.unlock().await.unwrap();
-    semaphore.delete().await.unwrap();
-    drop(semaphore);
-    for guard in guards {
-        guard.unlock().await.unwrap();
-    }
-    drop(locks);
-    nothing_is_left(|| group.keys(), || group.channels()).await;
-}
-
-/// A writer or a reader of a lock of which one server has the hash, and another the rest, is not forgotten.
-#[tokio::test]
-async fn a_lock_that_is_half_moved_is_named_as_skipped() {
-    let group = Cluster::start(2, 0);
-    let locks = client_with(&group, patient().retry_timeout(SECOND)).await;
-    let name = group.name_on(0, "moving");
-    let reading = locks.read_write_lock(&name).into_read().lock().await.unwrap();
-    let rlock = locks.rlock(group.name_on(1, "staying")).lock().await.unwrap();
-    let slot = group.slot_of(&name);
-    group.open_slot(slot, 1);
-    group.move_key(&name, 1);
-    assert_eq!((group.keys_in(0, slot).len(), group.keys_in(1, slot).len()), (1, 1));
-    let all = soon(locks.list("*")).await.unwrap();
-    let names: Vec<_> = all.locks.iter().map(|lock| &*lock.name).collect();
-    assert_eq!((&names[..], &all.skipped[..]), (&[rlock.name()][..], &[name][..]));
-    group.close_slot(slot, 1);
-    let all = soon(locks.list("*")).await.unwrap();
-    assert_eq!((all.locks.len(), all.skipped.len()), (2, 0), "{all:#?}");
-    reading.unlock().await.unwrap();
-    rlock.unlock().await.unwrap();
-    drop(locks);
-    nothing_is_left(|| group.keys(), || group.channels()).await;
-}
-
-/// The cursor of a node that had the lock means nothing to the one that has it now.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_holder_is_missed_while_the_lock_moves() {
-    const HOLDERS: usize = 2_000;
-    let group = Cluster::start(2, 0);
-    let locks = client(&group).await;
-    let mut command = redis::cmd("HSET");
-    command.arg("a").arg("mode").arg("write");
-    for number in 0..HOLDERS {
-        // Writers have no keys of their own, so a single key moves.
-        command.arg(format!("00000000-0000-4000-8000-000000000000:{number}:write")).arg(1);
-    }
-    let slot = group.slot_of("a");
-    let from = group.master_of(slot);
-    let mut connection = group.servers[from].connect().unwrap();
-    command.exec(&mut connection).unwrap();
-    redis::cmd("PEXPIRE").arg("a").arg(60_000).exec(&mut connection).unwrap();
-    drop(connection);
-    let mover = std::thread::spawn(move || {
-        for turn in 0..6 {
-            let to = if turn % 2 == 0 { 1 - from } else { from };
-            group.open_slot(slot, to);
-            group.move_key("a", to);
-            group.close_slot(slot, to);
-        }
-        group
-    });
-    let mut looked = 0;
-    while !mover.is_finished() || looked == 0 {
-        // It begins again after each move, so it can take as long as all of them.
-        let found = timeout(3 * LIMIT, locks.inspect("a")).await.expect("it ends").unwrap();
-        let found = found.expect("it is held");
-        assert_eq!(found.holders.len(), HOLDERS);
-        looked += 1;
-    }
-    println!("looked {looked} times");
-    let group = mover.join().unwrap();
-    drop(locks);
-    group.servers[group.master_of(slot)].run::<()>(&["DEL", "a"]);
     nothing_is_left(|| group.keys(), || group.channels()).await;
 }

@@ -56,48 +56,6 @@ async fn plain_messages_wake_the_waiters_of_every_master() {
     end(&group, &clients).await;
 }
 
-/// Guarantee 8.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn plain_messages_wake_waiters_whose_slot_moved() {
-    let group = Cluster::start(3, 0);
-    let [ours, theirs] = plain_clients(&group).await;
-    let slot = group.slot_of("a");
-    for has_moved_on in [false, true, false] {
-        let guard = ours.rlock("a").lock().await.unwrap();
-        let mut rival = theirs.rlock("a");
-        let waiting = tokio::spawn(async move { rival.lock().await.unwrap().unlock().await.unwrap() });
-        let from = group.master_of(slot);
-        listens(&group.servers[from]).await;
-        let to = (from + 1) % 3;
-        group.move_slot(slot, to);
-        // The waiter subscribes there. Until then, the old master passes messages on.
-        if has_moved_on {
-            let channels = || group.servers[from].channels();
-            eventually("the waiter leaves the old master", channels, Vec::is_empty).await;
-            listens(&group.servers[to]).await;
-        }
-        guard.unlock().await.unwrap();
-        soon(waiting).await.unwrap();
-    }
-    end(&group, [&ours, &theirs]).await;
-}
-
-/// Guarantee 8.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn plain_messages_wake_waiters_after_a_failover() {
-    let group = Cluster::start(3, 1);
-    let [ours, theirs] = plain_clients(&group).await;
-    let guard = ours.rlock("a").lock().await.unwrap();
-    let mut rival = theirs.rlock("a");
-    let waiting = tokio::spawn(async move { rival.lock().await.unwrap().unlock().await.unwrap() });
-    listens(&group.servers[group.master_of_key("a")]).await;
-    let after = group.fail_over(group.slot_of("a"));
-    listens(&group.servers[after]).await;
-    guard.unlock().await.unwrap();
-    soon(waiting).await.unwrap();
-    end(&group, [&ours, &theirs]).await;
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_are_plain_if_the_servers_lack_sharded_messages() {
     let group = Cluster::with(1, 0, 60 * SECOND, &["--rename-command", "SPUBLISH", ""]);

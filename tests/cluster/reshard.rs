@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use lockkeeper::{LockClient, LockGuard};
 use lockkeeper_testkit::Cluster;
 use tokio::time::Instant;
 
-use crate::cluster::{client_with, clients, end, loaded};
+use crate::cluster::{clients, end, loaded};
 use crate::support::load::names;
-use crate::support::{SECOND, fixed, listens, patient, renewed, timed, waiter, woken_by_message, works};
+use crate::support::{SECOND, listens, timed, waiter, woken_by_message, works};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_that_move_to_a_new_master_cost_no_lock() {
@@ -68,37 +67,4 @@ async fn an_rlock_works_throughout_in_a_slot_that_stays_open() {
     group.close_slot(slot, to);
     guard.unlock().await.unwrap();
     end(&group, [&ours, &theirs]).await;
-}
-
-async fn hold_one_of_each(locks: &LockClient) -> Vec<LockGuard> {
-    vec![
-        locks.rlock("watched{tag}").lock().await.unwrap(),
-        locks.rlock("leased{tag}").with(&fixed(60 * SECOND)).lock().await.unwrap(),
-        locks.fair_lock("fair{tag}").lock().await.unwrap(),
-        locks.fenced_lock("fenced{tag}").lock().await.unwrap().into_plain(),
-        locks.read_write_lock("read{tag}").into_read().lock().await.unwrap(),
-        locks.read_write_lock("write{tag}").into_write().lock().await.unwrap(),
-    ]
-}
-
-/// Guarantee 7.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn holds_are_renewed_and_released_where_their_slot_is() {
-    let group = Cluster::start(3, 0);
-    let locks = client_with(&group, patient().watchdog_lease(3 * SECOND)).await;
-    let guards = hold_one_of_each(&locks).await;
-    let slot = group.slot_of("tag");
-    let from = group.master_of(slot);
-    for to in [(from + 1) % 3, (from + 2) % 3, from] {
-        group.move_slot(slot, to);
-        assert!(group.servers[to].keys().len() >= guards.len(), "it has all keys");
-        for guard in guards.iter().filter(|guard| guard.name() != "leased{tag}") {
-            renewed(guard).await;
-        }
-    }
-    assert!(guards.iter().all(|guard| !guard.is_lost()));
-    for guard in guards {
-        guard.unlock().await.unwrap();
-    }
-    end(&group, [&locks]).await;
 }

@@ -5,7 +5,7 @@ use lockkeeper_testkit::{Cluster, Server};
 
 use crate::cluster::{client, end};
 use crate::support::fixture::{
-    FairLocks, FencedLocks, Fixture, MultiLocks, RLocks, ReadLocks, SingleRedLocks, WriteLocks,
+    FairLocks, FencedLocks, Fixture, MultiLocks, RLocks, ReadLocks, SingleRedLocks, Subject, WriteLocks,
 };
 use crate::support::{LIMIT, ReservedPort, eventually, patient, soon};
 

@@ -125,9 +125,9 @@ impl<K: BaseLock> Owning for Lock<'static, K> {
 }
 
 /// So many of two permits.
-pub struct Permits<const COUNT: u32>;
+pub struct Batch<const COUNT: u32>;
 
-impl<const COUNT: u32> Droppable for Permits<COUNT> {
+impl<const COUNT: u32> Droppable for Batch<COUNT> {
     fn owner(client: &LockClient) -> Box<dyn Owning> {
         Box::new((client.semaphore("a", 2), COUNT))
     }

@@ -7,7 +7,8 @@ use lockkeeper::{Error, LockClient};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
-use crate::conformance::{Fixture, client_with_lease};
+use crate::conformance::{Subject, client_with_lease};
+use crate::support::fixture::Acquire;
 use crate::support::{MS, SECOND, Scene, Server, renewed, soon};
 
 /// A counter that loses updates if two tasks count at the same time.
@@ -22,14 +23,14 @@ impl Counter {
     }
 }
 
-async fn count_under_lock<F: Fixture>(locks: &LockClient, counter: &Counter) {
+async fn count_under_lock<F: Subject>(locks: &LockClient, counter: &Counter) {
     let guard = F::rival(locks, "a").lock().await.unwrap();
     counter.count().await;
     guard.unlock().await.unwrap();
 }
 
 /// Guarantee 1. Redisson: testConcurrency_SingleInstance.
-pub async fn tasks_of_one_client_lose_no_update<F: Fixture>() {
+pub async fn tasks_of_one_client_lose_no_update<F: Subject>() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let counter = Arc::new(Counter::default());
@@ -49,7 +50,7 @@ pub async fn tasks_of_one_client_lose_no_update<F: Fixture>() {
 }
 
 /// Guarantee 1. Redisson: testConcurrency_MultiInstance, testConcurrencyLoop_MultiInstance.
-pub async fn many_clients_lose_no_update<F: Fixture>() {
+pub async fn many_clients_lose_no_update<F: Subject>() {
     let scene = Scene::start();
     for (clients, rounds) in [(50, 1), (8, 50)] {
         let counter = Arc::new(Counter::default());
@@ -69,7 +70,7 @@ pub async fn many_clients_lose_no_update<F: Fixture>() {
 }
 
 /// Guarantee 11. Redisson: testSubscriptionsPerConnection, testSinglePubSub.
-pub async fn many_locks_on_few_names_leave_no_subscription<F: Fixture>() {
+pub async fn many_locks_on_few_names_leave_no_subscription<F: Subject>() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let mut working = JoinSet::new();
@@ -92,7 +93,7 @@ pub async fn many_locks_on_few_names_leave_no_subscription<F: Fixture>() {
 }
 
 /// Guarantees 1 and 2. Redisson: testConcurrencyTryLockUnLock.
-pub async fn try_lock_and_unlock_never_disagree<F: Fixture>() {
+pub async fn try_lock_and_unlock_never_disagree<F: Subject>() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let counter = Arc::new(Counter::default());
@@ -119,7 +120,7 @@ pub async fn try_lock_and_unlock_never_disagree<F: Fixture>() {
 }
 
 /// Guarantees 2 and 6. Redisson: RedissonLockExpirationRenewalTest.
-pub async fn locks_work_again_after_the_server_lost_its_data<F: Fixture>() {
+pub async fn locks_work_again_after_the_server_lost_its_data<F: Subject>() {
     let mut scene = Scene::with(Server::start());
     let locks = client_with_lease(&scene, 5 * SECOND).await;
     let mut lock = F::lock(&locks, "a");

@@ -5,7 +5,8 @@ use std::time::Duration;
 use lockkeeper::{Error, LockClient, Lost, RemainingLease};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::conformance::{Fixture, Lending, client_with_lease};
+use crate::conformance::{Fixture, Lending, Subject, client_with_lease};
+use crate::support::fixture::Acquire;
 use crate::support::{LIMIT, MS, SECOND, Scene, eventually, patient, renewed, soon, throughout, timed};
 
 /// Redisson: testRemainTimeToLive.
@@ -60,7 +61,7 @@ pub async fn reentry_and_partial_release_never_shorten_the_lease<F: Lending>() {
 }
 
 /// Guarantees 6 and 8. Redisson: testExpire.
-pub async fn a_fixed_lease_ends<F: Fixture>() {
+pub async fn a_fixed_lease_ends<F: Subject>() {
     let scene = Scene::start();
     // No waiter polls. Only the end of the lease wakes the rival.
     let config = patient().safety_poll(3_600 * SECOND).fair_allowance(60 * SECOND);
@@ -80,24 +81,21 @@ pub async fn a_fixed_lease_ends<F: Fixture>() {
 }
 
 /// Guarantee 7. Redisson: testLockReentrantRenew.
-pub async fn a_watchdog_lease_does_not_end<F: Fixture>() {
+pub async fn a_watchdog_lease_does_not_end<F: Subject>() {
     let scene = Scene::start();
     let lease = 5 * SECOND;
     let locks = client_with_lease(&scene, lease).await;
-    let mut lock = F::lock(&locks, "a");
+    let (mut lock, mut rival) = (F::lock(&locks, "a"), F::rival(&locks, "a"));
     for time in [lease + 500 * MS, 500 * MS] {
-        let (outer, inner) = (lock.lock().await.unwrap(), lock.lock().await.unwrap());
+        let guard = lock.lock().await.unwrap();
         throughout(time, async || {
-            let left = lock.remaining_lease().await.unwrap();
-            assert!(left.is_some() && !outer.is_lost() && !inner.is_lost(), "{left:?} left");
+            assert!(rival.try_lock().await.unwrap().is_none() && !guard.is_lost());
         })
         .await;
-        renewed(&outer).await;
-        inner.unlock().await.unwrap();
-        assert!(!outer.is_lost());
-        outer.unlock().await.unwrap();
+        renewed(&guard).await;
+        guard.unlock().await.unwrap();
     }
-    drop((lock, locks));
+    drop((lock, rival, locks));
     scene.end().await;
 }
 
@@ -118,7 +116,7 @@ pub async fn a_leaked_lease_ends<F: Fixture>() {
 }
 
 /// `max_hold` ends a hold that is renewed, and one that is shorter than a lease.
-pub async fn a_hold_ends_after_max_hold<F: Fixture>() {
+pub async fn a_hold_ends_after_max_hold<F: Subject>() {
     let scene = Scene::start();
     let short = client_with_lease(&scene, 4_500 * MS).await;
     let long = client_with_lease(&scene, 30 * SECOND).await;
@@ -165,7 +163,7 @@ pub async fn max_hold_counts_from_the_grant<F: Fixture>() {
 }
 
 /// A guard that is released or dropped too soon leaves the lock held until the least time is over. Then a waiter is woken.
-pub async fn a_lock_stays_held_for_its_least_time<F: Fixture>() {
+pub async fn a_lock_stays_held_for_its_least_time<F: Subject>() {
     const LEAST: Duration = Duration::from_secs(2);
     let scene = Scene::start();
     let (locks, other) = (scene.client().await, scene.client().await);
@@ -179,7 +177,7 @@ pub async fn a_lock_stays_held_for_its_least_time<F: Fixture>() {
         } else {
             guard.unlock().await.unwrap()
         }
-        assert!(!lock.is_held() && lock.is_locked().await.unwrap());
+        assert!(F::rival(&other, "a").try_lock().await.unwrap().is_none(), "it is kept");
         if !F::IS_SHARED {
             assert!(lock.try_lock().await.unwrap().is_none(), "the owner is refused like any other");
         }
@@ -194,7 +192,7 @@ pub async fn a_lock_stays_held_for_its_least_time<F: Fixture>() {
     let end = Instant::now() + LEAST;
     eventually("the least time is over", || Instant::now() > end, |&is_over| is_over).await;
     guard.unlock().await.unwrap();
-    assert!(!lock.is_locked().await.unwrap());
+    drop(F::rival(&other, "a").try_lock().await.unwrap().expect("it is free"));
     drop((lock, locks, other));
     scene.end().await;
 }
@@ -249,7 +247,7 @@ pub async fn a_watchdog_hold_and_a_fixed_lease_do_not_shorten_each_other<F: Lend
 }
 
 /// Guarantee 6.
-pub async fn run_stops_the_work_when_the_lock_is_lost<F: Fixture>() {
+pub async fn run_stops_the_work_when_the_lock_is_lost<F: Subject>() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let lasting = F::lock(&locks, "b").lock().await.unwrap();
@@ -272,8 +270,31 @@ pub async fn run_stops_the_work_when_the_lock_is_lost<F: Fixture>() {
     scene.end().await;
 }
 
+/// Guarantees 2 and 6. Whatever is asked or said twice has the same answer.
+pub async fn what_a_second_time_does<F: Subject>() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let lost = F::leased(&locks, "a", 500 * MS).lock().await.unwrap();
+    let ended = [lost.ended(), lost.ended()];
+    for ended in ended {
+        soon(ended).await.unwrap_err();
+        assert!(matches!(lost.extend(SECOND).await, Err(Error::Lost(_))));
+        assert!(lost.run(async {}).await.is_err() && lost.is_lost());
+    }
+    let guard = soon(F::rival(&locks, "a").lock()).await.unwrap();
+    let ended = [guard.ended(), guard.ended()];
+    assert!(matches!(lost.unlock().await, Err(Error::NotHeld(_))));
+    guard.unlock().await.unwrap();
+    for ended in ended {
+        soon(ended).await.unwrap();
+        locks.shutdown().await.unwrap();
+    }
+    drop(locks);
+    scene.end().await;
+}
+
 /// Guarantee 6. Redisson: testAutoExpire, testLockIsNotRenewedAfterInterruptedTryLock.
-pub async fn the_locks_of_a_client_that_shut_down_expire<F: Fixture>() {
+pub async fn the_locks_of_a_client_that_shut_down_expire<F: Subject>() {
     let scene = Scene::start();
     let locks = client_with_lease(&scene, 3 * SECOND).await;
     let guard = F::lock(&locks, "a").lock().await.unwrap();

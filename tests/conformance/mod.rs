@@ -1,7 +1,7 @@
-//! What every type of lock guarantees, tested for each of them.
+//! What every type of lock guarantees, tested for each of them, and for permits and claimed names as far as these have it.
 //!
-//! A type takes part through a [`Fixture`], which makes a handle of it, and a handle of its rival: the lock of the
-//! same name that excludes it. A new type is one more line at the end of this file.
+//! A type takes part through a [`Subject`], which makes a handle of it, and a handle of its rival: what has the same name and excludes
+//! it. A new type is one more line at the end of this file.
 
 #![allow(missing_docs, unreachable_pub, reason = "a test")]
 
@@ -14,8 +14,8 @@ mod waiting;
 use std::time::Duration;
 
 use crate::support::fixture::{
-    FairLocks, FencedLocks, Fixture, Lending, MultiLocks, RLocks, ReadLocks, SingleMultiLocks,
-    SingleRedLocks, WriteLocks,
+    ClaimedNames, FairLocks, FencedLocks, Fixture, Lending, MultiLocks, Permits, RLocks, ReadLocks,
+    SingleMultiLocks, SingleRedLocks, Subject, WriteLocks,
 };
 use crate::support::{Scene, patient};
 use lockkeeper::LockClient;
@@ -25,75 +25,122 @@ async fn client_with_lease(scene: &Scene, lease: Duration) -> LockClient {
     scene.client_with(patient().watchdog_lease(lease)).await
 }
 
-macro_rules! conformance {
-    ($($kind:ident: $fixture:ty { $($module:ident: $($test:ident)*;)* })*) => {
-        $(mod $kind {
-            $($(
-                #[tokio::test]
-                async fn $test() {
-                    crate::conformance::$module::$test::<$fixture>().await;
-                }
-            )*)*
-        })*
+macro_rules! tests {
+    ($fixture:ty { $($module:ident: $($test:ident)*;)* }) => {
+        $($(
+            #[tokio::test]
+            async fn $test() {
+                crate::conformance::$module::$test::<$fixture>().await;
+            }
+        )*)*
     };
-    (lent: $($kind:ident: $fixture:ty;)*) => {
-        mod lent {
-            conformance! { $($kind: $fixture {
-                ownership: an_owner_reenters_by_name;
-                leases:
-                    reentry_and_partial_release_never_shorten_the_lease
-                    a_watchdog_hold_and_a_fixed_lease_do_not_shorten_each_other;
-            })* }
-        }
-    };
-    ($($kind:ident: $fixture:ty;)*) => {
-        conformance! { $($kind: $fixture {
+}
+
+/// What locks, permits and claimed names have in common.
+macro_rules! of_all {
+    ($fixture:ty) => {
+        tests! { $fixture {
             ownership:
-                a_lock_is_free_held_and_free_again
                 a_rival_is_refused
-                two_handles_are_two_owners
-                a_handle_reenters
-                is_held_is_true_only_for_the_owner
-                only_the_owner_releases
-                releasing_a_hold_that_is_gone_returns_not_held
-                force_unlock_ends_the_hold_and_wakes_a_waiter
-                a_dropped_guard_frees_the_lock_for_its_handle_at_once
-                inspect_shows_the_holder;
+                what_a_call_costs;
             leases:
-                the_lease_is_what_was_asked_for
                 a_fixed_lease_ends
                 a_watchdog_lease_does_not_end
-                a_leaked_lease_ends
                 a_hold_ends_after_max_hold
-                max_hold_counts_from_the_grant
                 a_lock_stays_held_for_its_least_time
-                a_lease_can_be_extended
                 run_stops_the_work_when_the_lock_is_lost
+                what_a_second_time_does
                 the_locks_of_a_client_that_shut_down_expire;
             waiting:
                 a_waiter_is_woken_by_the_release
                 a_wait_times_out
-                a_waiter_gets_a_lock_whose_lease_ended
+                a_waiter_gets_a_lock_whose_lease_ended;
+            concurrency:
+                locks_work_again_after_the_server_lost_its_data;
+        } }
+    };
+}
+
+/// The same for what one can wait for.
+macro_rules! of_waits {
+    ($fixture:ty) => {
+        tests! { $fixture {
+            ownership:
+                two_handles_are_two_owners;
+            waiting:
                 waiters_of_one_process_are_served_in_order
                 a_client_that_shuts_down_wakes_its_waiters
                 without_a_server_a_wait_is_an_error;
-            cancellation:
-                a_dropped_call_leaves_nothing
-                drops_at_random_moments_under_load_leave_nothing
-                shutdown_releases_what_was_dropped
-                shutdown_reports_what_it_could_not_release
-                a_guard_can_be_dropped_anywhere;
             concurrency:
                 tasks_of_one_client_lose_no_update
                 many_clients_lose_no_update
                 many_locks_on_few_names_leave_no_subscription
-                try_lock_and_unlock_never_disagree
-                locks_work_again_after_the_server_lost_its_data;
-        })* }
+                try_lock_and_unlock_never_disagree;
+        } }
     };
 }
 
-conformance! {
+macro_rules! locks {
+    ($($kind:ident: $fixture:ty;)*) => {
+        $(mod $kind {
+            of_all! { $fixture }
+            of_waits! { $fixture }
+            tests! { $fixture {
+                ownership:
+                    a_lock_is_free_held_and_free_again
+                    a_handle_reenters
+                    is_held_is_true_only_for_the_owner
+                    only_the_owner_releases
+                    releasing_a_hold_that_is_gone_returns_not_held
+                    force_unlock_ends_the_hold_and_wakes_a_waiter
+                    a_dropped_guard_frees_the_lock_for_its_handle_at_once
+                    inspect_shows_the_holder;
+                leases:
+                    the_lease_is_what_was_asked_for
+                    a_leaked_lease_ends
+                    max_hold_counts_from_the_grant
+                    a_lease_can_be_extended;
+                cancellation:
+                    a_dropped_call_leaves_nothing
+                    drops_at_random_moments_under_load_leave_nothing
+                    shutdown_releases_what_was_dropped
+                    shutdown_reports_what_it_could_not_release
+                    a_guard_can_be_dropped_anywhere;
+            } }
+        })*
+    };
+}
+
+/// `Owner` makes no multi locks or red locks.
+macro_rules! lent {
+    ($($kind:ident: $fixture:ty;)*) => {
+        $(mod $kind {
+            tests! { $fixture {
+                ownership: an_owner_reenters_by_name;
+                leases:
+                    reentry_and_partial_release_never_shorten_the_lease
+                    a_watchdog_hold_and_a_fixed_lease_do_not_shorten_each_other;
+            } }
+        })*
+    };
+}
+
+mod claim {
+    of_all! { crate::conformance::ClaimedNames }
+    tests! { crate::conformance::cancellation::Jobs { cancellation: a_dropped_call_leaves_nothing; } }
+}
+
+mod permit {
+    of_all! { crate::conformance::Permits }
+    of_waits! { crate::conformance::Permits }
+    tests! { crate::conformance::cancellation::Batch<1> { cancellation: a_dropped_call_leaves_nothing; } }
+}
+
+mod permits {
+    tests! { crate::conformance::cancellation::Batch<2> { cancellation: a_dropped_call_leaves_nothing; } }
+}
+
+locks! {
     fair: crate::conformance::FairLocks;
     fenced: crate::conformance::FencedLocks;
     multi: crate::conformance::MultiLocks;
@@ -104,18 +151,12 @@ conformance! {
     write: crate::conformance::WriteLocks;
 }
 
-// `Owner` makes no multi locks or red locks.
-conformance! {
-    lent:
-    fair: crate::conformance::FairLocks;
-    fenced: crate::conformance::FencedLocks;
-    read: crate::conformance::ReadLocks;
-    rlock: crate::conformance::RLocks;
-    write: crate::conformance::WriteLocks;
-}
-
-conformance! {
-    claim: crate::conformance::cancellation::Jobs { cancellation: a_dropped_call_leaves_nothing; }
-    permit: crate::conformance::cancellation::Permits<1> { cancellation: a_dropped_call_leaves_nothing; }
-    permits: crate::conformance::cancellation::Permits<2> { cancellation: a_dropped_call_leaves_nothing; }
+mod lent {
+    lent! {
+        fair: crate::conformance::FairLocks;
+        fenced: crate::conformance::FencedLocks;
+        read: crate::conformance::ReadLocks;
+        rlock: crate::conformance::RLocks;
+        write: crate::conformance::WriteLocks;
+    }
 }

@@ -2,7 +2,8 @@
 
 use lockkeeper::{Error, LockKind};
 
-use crate::conformance::{Fixture, Lending};
+use crate::conformance::{Fixture, Lending, Subject};
+use crate::support::fixture::Acquire;
 use crate::support::{LIMIT, MS, Scene, eventually, soon};
 
 /// Redisson: testLockUnlock, testIsLocked.
@@ -26,7 +27,7 @@ pub async fn a_lock_is_free_held_and_free_again<F: Fixture>() {
 }
 
 /// Guarantee 1. Redisson: testReentrancy, testIsLockedOtherThread.
-pub async fn a_rival_is_refused<F: Fixture>() {
+pub async fn a_rival_is_refused<F: Subject>() {
     let scene = Scene::start();
     let (ours, theirs) = (scene.client().await, scene.client().await);
     let guard = F::lock(&ours, "a").lock().await.unwrap();
@@ -34,7 +35,6 @@ pub async fn a_rival_is_refused<F: Fixture>() {
         let mut rival = F::rival(client, "a");
         assert!(rival.try_lock().await.unwrap().is_none());
         assert!(rival.try_lock_for(20 * MS).await.unwrap().is_none());
-        assert!(!rival.is_held());
     }
     guard.unlock().await.unwrap();
     for client in [&ours, &theirs] {
@@ -44,8 +44,36 @@ pub async fn a_rival_is_refused<F: Fixture>() {
     scene.end().await;
 }
 
+/// Guarantee 14. A call for what is free, a call that is refused, and a release.
+pub async fn what_a_call_costs<F: Subject>() {
+    let scene = Scene::start();
+    let (locks, beside) = (scene.client().await, scene.client().await);
+    let (mut lock, mut rival) = (F::lock(&locks, "a"), F::rival(&beside, "a"));
+    // The scripts are loaded.
+    for _ in 0..2 {
+        lock.lock().await.unwrap().unlock().await.unwrap();
+        rival.lock().await.unwrap().unlock().await.unwrap();
+    }
+    let (mut before, scripts) = (scene.server.scripts(), || scene.server.scripts());
+    let mut sent = move || scripts() - std::mem::replace(&mut before, scripts());
+    for tries in [false, true] {
+        let guard = if tries {
+            lock.try_lock().await.unwrap().expect("it is free")
+        } else {
+            lock.lock().await.unwrap()
+        };
+        assert_eq!(sent(), F::COMMANDS, "to acquire it");
+        assert!(rival.try_lock().await.unwrap().is_none());
+        assert_eq!(sent(), 1, "to be refused");
+        guard.unlock().await.unwrap();
+        assert_eq!(sent(), F::COMMANDS, "to release it");
+    }
+    drop((lock, rival, locks, beside));
+    scene.end().await;
+}
+
 /// Guarantee 1.
-pub async fn two_handles_are_two_owners<F: Fixture>() {
+pub async fn two_handles_are_two_owners<F: Subject>() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let first = F::rival(&locks, "a").lock().await.unwrap();

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use lockkeeper::{Error, LockClient, LockConfig};
 use tokio::time::Instant;
 
-use crate::conformance::Fixture;
+use crate::conformance::Subject;
+use crate::support::fixture::Acquire;
 use crate::support::{
     LIMIT, MS, SECOND, Scene, Server, address, connect, eventually, patient, soon, throughout, timed,
 };
@@ -16,7 +17,7 @@ async fn never_polls(scene: &Scene) -> LockClient {
 }
 
 /// Guarantee 8.
-pub async fn a_waiter_is_woken_by_the_release<F: Fixture>() {
+pub async fn a_waiter_is_woken_by_the_release<F: Subject>() {
     let scene = Scene::start();
     let (ours, theirs) = (never_polls(&scene).await, never_polls(&scene).await);
     for waiting_client in [&ours, &theirs] {
@@ -44,7 +45,7 @@ pub async fn a_waiter_is_woken_by_the_release<F: Fixture>() {
 }
 
 /// Redisson: testTryLockWait.
-pub async fn a_wait_times_out<F: Fixture>() {
+pub async fn a_wait_times_out<F: Subject>() {
     let scene = Scene::start();
     let locks = never_polls(&scene).await;
     let guard = F::lock(&locks, "a").lock().await.unwrap();
@@ -74,7 +75,7 @@ pub async fn a_wait_times_out<F: Fixture>() {
 }
 
 /// Guarantee 8.
-pub async fn a_waiter_gets_a_lock_whose_lease_ended<F: Fixture>() {
+pub async fn a_waiter_gets_a_lock_whose_lease_ended<F: Subject>() {
     let scene = Scene::start();
     let locks = never_polls(&scene).await;
     for (behind_another, lease) in [(false, 600 * MS), (true, 4 * SECOND)] {
@@ -94,7 +95,7 @@ pub async fn a_waiter_gets_a_lock_whose_lease_ended<F: Fixture>() {
     scene.end().await;
 }
 
-pub async fn waiters_of_one_process_are_served_in_order<F: Fixture>() {
+pub async fn waiters_of_one_process_are_served_in_order<F: Subject>() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let guard = F::rival(&locks, "a").lock().await.unwrap();
@@ -126,7 +127,7 @@ pub async fn waiters_of_one_process_are_served_in_order<F: Fixture>() {
     scene.end().await;
 }
 
-pub async fn a_client_that_shuts_down_wakes_its_waiters<F: Fixture>() {
+pub async fn a_client_that_shuts_down_wakes_its_waiters<F: Subject>() {
     let scene = Scene::start();
     let (ours, theirs) = (scene.client().await, scene.client().await);
     let guard = F::lock(&theirs, "a").lock().await.unwrap();
@@ -147,7 +148,7 @@ pub async fn a_client_that_shuts_down_wakes_its_waiters<F: Fixture>() {
 }
 
 /// Guarantee 17. Redisson: testRedisFailed.
-pub async fn without_a_server_a_wait_is_an_error<F: Fixture>() {
+pub async fn without_a_server_a_wait_is_an_error<F: Subject>() {
     let mut server = Server::start();
     let locks = connect(server.url(), LockConfig::builder().retry_timeout(500 * MS)).await;
     server.kill();

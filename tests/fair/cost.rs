@@ -7,7 +7,7 @@ use lockkeeper_memory::MemoryServer;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::fair::{QUEUE, SCORES, config, waits};
+use crate::fair::waits;
 use crate::support::{
     Faults, LIMIT, MS, SECOND, Scene, calls_of, connect, eventually, patient, quiet, soon, timed, within,
 };
@@ -129,40 +129,5 @@ async fn ten_thousand_waiters_cost_two_scripts_each() {
     soon(ours.shutdown()).await.unwrap();
     soon(theirs.shutdown()).await.unwrap();
     drop((ours, theirs));
-    scene.end().await;
-}
-
-/// Guarantee 9. Neither behind a dead Java client nor while the server is stopped.
-#[tokio::test]
-async fn no_waiter_polls_in_a_loop() {
-    let scene = Scene::start();
-    let locks = scene.client_with(config()).await;
-    // The first in the queue is a dead Java client, which counts as alive for a minute.
-    let now: Vec<String> = scene.server.run(&["TIME"]);
-    let score = (now[0].parse::<u64>().unwrap() + 60) * 1_000;
-    scene.server.run::<()>(&["RPUSH", QUEUE, "dead:1"]);
-    scene.server.run::<()>(&["ZADD", SCORES, &score.to_string(), "dead:1"]);
-    let mut waiting = Vec::new();
-    for number in 0..10 {
-        waiting.push(waits(&scene, &locks, number + 1).await);
-    }
-    eventually("all waiters subscribe", || scene.server.channels().len(), |&len| len == waiting.len()).await;
-    let before = scene.server.calls("evalsha");
-    sleep(2 * SECOND).await; // nothing but heartbeats may happen in this time
-    let asked = scene.server.calls("evalsha") - before;
-    assert!(asked <= 40, "{asked} commands of 10 waiters in two seconds");
-    // The same while the server is stopped. It counts the commands when it continues.
-    let before = scene.server.calls("evalsha");
-    scene.server.freeze();
-    sleep(SECOND).await; // the pause, in which attempts may not pile up
-    scene.server.thaw();
-    let asked = scene.server.calls("evalsha") - before;
-    assert!(asked <= 40, "{asked} commands of 10 waiters in a pause of a second");
-    scene.server.run::<()>(&["LPOP", QUEUE]);
-    for waiter in waiting {
-        soon(waiter).await.unwrap();
-    }
-    scene.server.run::<()>(&["FLUSHALL"]);
-    drop(locks);
     scene.end().await;
 }

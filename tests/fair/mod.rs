@@ -5,17 +5,14 @@
 //! no waiter depends on them.
 
 mod cost;
-mod giving_up;
 mod order;
 mod places;
 mod removed_keys;
 mod scale;
 
-use std::future::Future;
-use std::pin::Pin;
 use std::time::Duration;
 
-use crate::support::{SECOND, Scene, child, connect, eventually, patient, poll_until};
+use crate::support::{SECOND, Scene, child, connect, eventually, patient};
 use lockkeeper::{LockClient, LockConfigBuilder};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
@@ -74,13 +71,6 @@ async fn waits(scene: &Scene, locks: &LockClient, before: usize) -> JoinHandle<I
         at
     });
     queued(scene, before + 1).await;
-    waiting
-}
-
-/// Polls a waiter until it is queued and subscribed, and then no more.
-async fn left<F: Future>(scene: &Scene, waiting: F) -> Pin<Box<F>> {
-    let mut waiting = Box::pin(waiting);
-    poll_until(&mut waiting, || !scene.server.channels().is_empty()).await;
     waiting
 }
 

@@ -1,9 +1,7 @@
 //! Waiters are served in request order.
 
-use tokio::time::Instant;
-
-use crate::fair::{KEYS, QUEUE, SCORES, config, java_queues, lasting, queue, queued, waits};
-use crate::support::{Child, LIMIT, SECOND, Scene, eventually, fixed, soon, timed};
+use crate::fair::{KEYS, QUEUE, SCORES, config, java_queues, queue, queued, waits};
+use crate::support::{Child, LIMIT, Scene, eventually, soon};
 
 /// Guarantee 9. Fifty waiters of five processes, which are told to queue one after the other.
 #[tokio::test]
@@ -56,68 +54,6 @@ async fn re_entry_does_not_queue_and_a_try_does_not_overtake() {
     soon(waiting).await.unwrap();
     assert!(outer.unlock().await.is_err());
     drop((lock, locks));
-    scene.end().await;
-}
-
-/// Guarantee 9. Redisson: testLeaseTimeout. No holder releases, so each lease has to end.
-#[tokio::test]
-async fn waiters_follow_expired_leases_in_order() {
-    const WAITERS: usize = 4;
-    let scene = Scene::start();
-    let locks = scene.client_with(config().fair_allowance(3 * SECOND)).await;
-    let guard = locks.fair_lock("a").lock().await.unwrap();
-    let mut waiting = Vec::new();
-    for number in 1..=WAITERS {
-        let locks = locks.clone();
-        waiting.push(tokio::spawn(async move {
-            let mut lock = locks.fair_lock("a").with(&fixed(SECOND));
-            lock.lock().await.unwrap().leak();
-            Instant::now()
-        }));
-        queued(&scene, number).await;
-    }
-    let start = Instant::now();
-    guard.unlock().await.unwrap();
-    let mut times = Vec::new();
-    for waiter in waiting {
-        times.push(soon(waiter).await.unwrap());
-    }
-    assert!(times.is_sorted(), "{times:?}");
-    // The first acquires at once, and each other waiter at the end of a lease.
-    assert!(times[WAITERS - 1] - start >= 3 * SECOND, "{times:?} from {start:?}");
-    drop(locks);
-    scene.end().await;
-}
-
-/// Guarantees 8 and 9.
-#[tokio::test]
-async fn force_unlock_wakes_the_first_waiter() {
-    let scene = Scene::start();
-    let locks = scene.client_with(config()).await;
-    let guard = locks.fair_lock("a").lock().await.unwrap();
-    let first = waits(&scene, &locks, 0).await;
-    let second = waits(&scene, &locks, 1).await;
-    assert!(locks.fair_lock("a").force_unlock().await.unwrap());
-    assert!(timed(first).await.0.unwrap() < soon(second).await.unwrap());
-    assert!(guard.unlock().await.is_err());
-    drop(locks);
-    scene.end().await;
-}
-
-/// Guarantees 8 and 9. On the server, the hold looks like that of an `RLock`.
-#[tokio::test]
-async fn force_unlock_of_an_rlock_wakes_the_first_waiter() {
-    let scene = Scene::start();
-    let (locks, beside) = (scene.client_with(lasting()).await, scene.client().await);
-    let guard = beside.fair_lock("a").lock().await.unwrap();
-    let first = waits(&scene, &locks, 0).await;
-    let second = waits(&scene, &locks, 1).await;
-    assert!(beside.rlock("a").force_unlock().await.unwrap());
-    let (first, waited) = timed(first).await;
-    assert!(waited < 2 * SECOND, "a heartbeat comes within 20 s: {waited:?}");
-    assert!(first.unwrap() < soon(second).await.unwrap());
-    assert!(guard.unlock().await.is_err());
-    drop((locks, beside));
     scene.end().await;
 }
 

@@ -54,32 +54,6 @@ async fn every_waiter_is_granted_the_lock_after_keys_were_removed() {
     }
 }
 
-/// After the cut, all attempt at once, so their new tickets are in another order than their places in the list.
-#[tokio::test]
-async fn every_waiter_is_granted_the_lock_after_tickets_were_removed_and_messages_were_cut() {
-    waiters_survive(&[TICKETS], 8, true).await;
-}
-
-/// Guarantee 9. Without scores, waiters behind a Java client stay behind it, and each has one place.
-#[tokio::test]
-async fn waiters_stay_behind_java_after_the_scores_were_removed() {
-    let scene = Scene::start();
-    let acquire = |owner: &str, allowance: &str| {
-        scene.server.script("fair/acquire.lua", &KEYS, &[owner, "30000", allowance, "300000"])
-    };
-    acquire("0-0-0-0-0:1", "0");
-    java_queues(&scene);
-    acquire("b:2", "6000");
-    acquire("c:3", "6000");
-    scene.server.run::<()>(&["DEL", SCORES]);
-    for _ in 0..2 {
-        scene.server.script("fair/heartbeat.lua", &KEYS, &["6000", "300000", "b:2 c:3"]);
-        assert_eq!(queue(&scene), ["java:1", "b:2", "c:3"]);
-    }
-    scene.server.run::<()>(&["FLUSHALL"]);
-    scene.end().await;
-}
-
 /// A Java client adds its place to keys that have an expiry. The keys outlast the wait of every Java client, even if all Rust
 /// waiters die at once. If only Java's waiters are left, the keys have no expiry.
 #[tokio::test]

@@ -65,44 +65,6 @@ async fn the_cost_of_an_operation_does_not_grow_with_the_queue() {
     assert_eq!(found[2], found[3], "with Java");
 }
 
-/// Guarantee 9. Ten thousand waiters of a dead process are queued before a live one. A few scripts remove them, each a
-/// part.
-#[tokio::test]
-async fn many_dead_waiters_are_removed_by_a_few_short_scripts() {
-    let scene = Scene::start();
-    let locks = scene.client_with(config()).await;
-    queue_many(&scene, MANY, scene.server.now_ms() - 1, 0);
-    scene.server.run::<()>(&["CONFIG", "RESETSTAT"]);
-    let guard = soon(locks.fair_lock("a").lock()).await.unwrap();
-    let scripts = scene.server.scripts();
-    assert!((4..20).contains(&scripts), "{scripts} scripts");
-    guard.unlock().await.unwrap();
-    drop(locks);
-    scene.end().await;
-}
-
-/// Guarantee 9. The list with the order is deleted. The tickets of the waiters restore the order step by step, without
-/// one long sort.
-#[tokio::test]
-async fn the_order_survives_the_loss_of_the_list() {
-    let scene = Scene::start();
-    let locks = scene.client_with(config()).await;
-    let guard = locks.fair_lock("a").lock().await.unwrap();
-    let mut waiting = Vec::new();
-    for number in 0..5 {
-        waiting.push(waits(&scene, &locks, number).await);
-    }
-    scene.server.run::<()>(&["DEL", QUEUE]);
-    guard.unlock().await.unwrap();
-    let mut times = Vec::new();
-    for waiter in waiting {
-        times.push(soon(waiter).await.unwrap());
-    }
-    assert!(times.is_sorted(), "{times:?}");
-    drop(locks);
-    scene.end().await;
-}
-
 /// Guarantee 11. If every waiting process dies, no key of the queue stays for ever.
 #[tokio::test]
 async fn every_key_of_the_queue_expires() {

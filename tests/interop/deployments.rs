@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::java::Actor;
 use crate::roles::{HAND_OFF, hand_back_on, hand_over, waits};
-use crate::support::fixture::Fixture;
+use crate::support::fixture::Subject;
 use crate::support::{MS, SECOND, nothing_is_left, patient, raised, renewed};
 use crate::{Java, Row, actor, fair, fenced, read, rival, rlock, waiting, write};
 
@@ -144,20 +144,6 @@ async fn each_excludes_and_wakes_the_other_on_every_master() {
     ground.end().await;
 }
 
-/// Guarantees 1 and 8.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_wakes_the_other_by_messages_that_do_not_stay_in_their_slots() {
-    let group = Group::Cluster(Cluster::start(3, 0));
-    let ground = Ground::with(group, 30 * SECOND, &["sharded=OFF"], false).await;
-    for index in 0..3 {
-        let tag = format!("{{{}}}", ground.group.cluster().name_on(index, "tag"));
-        of_each_type!(excludes_and_wakes(&ground, &tag));
-        let server = &ground.group.cluster().servers[index];
-        assert!(server.calls("publish") > 0 && server.calls("spublish") == 0);
-    }
-    ground.end().await;
-}
-
 /// Guarantees 1 and 8. Redisson knows databases in a cluster from 4.0 on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "Valkey 9.0 is needed: scripts/nightly databases"]
@@ -205,19 +191,6 @@ async fn holders_and_waiters_of_both_sides_follow_their_slot() {
     // Redisson waits for the server to end these subscriptions again, and meanwhile a channel that shares one of its 50
     // mutexes with one of them cannot be subscribed to. So another process checks what follows.
     ground.restart_java(LEASE).await;
-    goes_on(ground).await;
-}
-
-/// Guarantees 1, 7 and 8.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn holders_and_waiters_of_both_sides_follow_a_failover() {
-    let ground = Ground::cluster(1, LEASE).await;
-    let held = of_each_type!(hold(&ground));
-    let cluster = ground.group.cluster();
-    let slot = cluster.slot_of(TAG);
-    let before = cluster.master_of(slot);
-    assert_ne!(cluster.fail_over(slot), before);
-    release_all(&ground, held, HAND_OFF).await;
     goes_on(ground).await;
 }
 

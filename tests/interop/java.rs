@@ -181,11 +181,6 @@ impl Actor {
         self.ask("lock_token", name).await
     }
 
-    /// The last token of a fenced lock, whichever side has it.
-    pub async fn token(&self, name: &str) -> Answer<u64> {
-        self.ask("token", name).await
-    }
-
     pub async fn try_lock(&self, name: &str) -> Answer<bool> {
         self.ask("try_lock", name).await
     }

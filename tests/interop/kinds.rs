@@ -4,7 +4,7 @@ use lockkeeper::{Error, LockClient, LockConfig};
 
 use crate::java::IN_VAIN;
 use crate::roles::{HAND_OFF, hand_back_on, hand_over};
-use crate::support::fixture::Fixture;
+use crate::support::fixture::Subject;
 use crate::support::{MS, SECOND, Scene, throughout, timed};
 use crate::{Java, Row, Stage, fair, rlock, waiting};
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use lockkeeper::LockClient;
 use tokio::task::JoinSet;
 
-use crate::support::fixture::Fixture;
+use crate::support::fixture::Subject;
 use crate::support::{Child, Scene, child, connection};
 use crate::{Java, Row, actor, rival};
 

@@ -28,7 +28,7 @@ use std::time::Duration;
 use java::{Actor, Java};
 use lockkeeper::{Lock, LockClient, LockConfig, LockConfigBuilder};
 use lockkeeper_testkit::Commands;
-use support::fixture::{FairLocks, FencedLocks, Fixture, RLocks, ReadLocks, WriteLocks};
+use support::fixture::{FairLocks, FencedLocks, Fixture, RLocks, ReadLocks, Subject, WriteLocks};
 use support::{SECOND, Scene, child};
 use tokio::task::JoinHandle;
 
@@ -70,7 +70,7 @@ impl Stage {
         R::Rust::lock(&self.locks, "a")
     }
 
-    fn rival<R: Row>(&self) -> Lock<'static, <R::Rust as Fixture>::Rival> {
+    fn rival<R: Row>(&self) -> Lock<'static, <R::Rust as Fixture>::Opponent> {
         R::Rust::rival(&self.locks, "a")
     }
 
@@ -182,8 +182,6 @@ macro_rules! rows {
     ($($row:ident: $fixture:ty, $java:literal, $rival:literal;)*) => {
         rows! { $($row: $fixture, $java, $rival {
             roles:
-                java_waits_for_rust
-                rust_waits_for_java
                 java_waits_for_a_reentrant_rust_holder
                 rust_waits_for_a_reentrant_java_holder
                 a_java_waiter_that_gives_up_leaves_nothing
@@ -192,11 +190,9 @@ macro_rules! rows {
                 a_rust_watchdog_keeps_java_out
                 rust_gets_the_lock_of_a_killed_jvm
                 java_gets_the_lock_of_a_killed_rust_process
-                rust_gets_the_lock_when_a_java_lease_ends
                 java_gets_the_lock_when_a_rust_lease_ends
                 java_force_unlocks_a_rust_holder
                 rust_force_unlocks_a_java_holder
-                a_dropped_guard_wakes_java
                 each_side_sees_the_holder
                 the_lock_is_handed_back_and_forth;
             state:

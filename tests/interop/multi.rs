@@ -1,21 +1,14 @@
 //! `MultiLock` and Redisson's `RedissonMultiLock` over the same names.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper::{LockClient, LockConfig, LockGuard, MultiLock};
-use redis::aio::MultiplexedConnection;
-use tokio::sync::Barrier;
+use lockkeeper::{LockClient, LockGuard, MultiLock};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
 use crate::java::{Actor, IN_VAIN, LATCH};
-use crate::roles::{LEASE, lease_left};
-use crate::support::{MS, SECOND, Scene, connection, eventually, fixed, soon};
-use crate::{Java, Stage, java_waiting};
-
-/// The key that only the locks protect.
-const COUNTER: &str = "count";
+use crate::support::{MS, SECOND, Scene, eventually, fixed, soon};
+use crate::{Stage, java_waiting};
 
 /// The order of the members in Java and in Rust.
 const ORDERS: [(&str, &str); 4] = [("a,b", "a,b"), ("a,b", "b,a"), ("b,a", "a,b"), ("b,a", "b,a")];
@@ -156,73 +149,6 @@ async fn a_java_waiter_keeps_the_other_members() {
     assert!(has_both(&stage.scene));
     java.unlock("a,b").await.unwrap();
     stage.end().await;
-}
-
-/// Increments a key with two commands and a pause between them: only the locks protect it.
-async fn section(server: &mut MultiplexedConnection) {
-    let before: Option<u64> = redis::cmd("GET").arg(COUNTER).query_async(server).await.unwrap();
-    sleep(MS).await; // the section
-    let after = before.unwrap_or(0) + 1;
-    redis::cmd("SET").arg(COUNTER).arg(after).exec_async(server).await.unwrap();
-}
-
-/// Both sides compete for both locks, round after round.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn opposite_orders_of_both_sides_do_not_deadlock() {
-    const ROUNDS: u64 = 50;
-    let stage = Stage::start().await;
-    for (theirs, ours) in [("b,a", "a,b"), ("a,b", "b,a")] {
-        let start = Instant::now();
-        let mut connection = connection(&stage.scene.server.url()).await;
-        let (java, mut lock) = (stage.java.actor("one", "multi"), of(&stage.locks, ours));
-        let mut by_rust = connection.clone();
-        let round = Arc::new(Barrier::new(2));
-        let next = Arc::clone(&round);
-        let by_rust = tokio::spawn(async move {
-            for _ in 0..ROUNDS {
-                next.wait().await;
-                let guard = lock.lock().await.unwrap();
-                section(&mut by_rust).await;
-                guard.unlock().await.unwrap();
-            }
-        });
-        let by_java = tokio::spawn(async move {
-            for _ in 0..ROUNDS {
-                round.wait().await;
-                java.lock(theirs).await.unwrap();
-                section(&mut connection).await;
-                java.unlock(theirs).await.unwrap();
-            }
-        });
-        let both = timeout(60 * SECOND, async { tokio::join!(by_java, by_rust) })
-            .await
-            .expect("all clients make progress");
-        both.0.unwrap();
-        both.1.unwrap();
-        println!("{ROUNDS} rounds of Java, {theirs}, and of Rust, {ours}, took {:?}", start.elapsed());
-        assert_eq!(stage.scene.server.run::<u64>(&["GET", COUNTER]), 2 * ROUNDS, "no update was lost");
-        stage.scene.server.run::<()>(&["DEL", COUNTER]);
-    }
-    stage.end().await;
-}
-
-/// Guarantee 8.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rust_acquires_when_the_leases_of_a_killed_jvm_end() {
-    let scene = Scene::start();
-    let java = Java::with(&scene, &[&format!("watchdog={}", LEASE.as_millis())]).await;
-    let locks = scene.client_with(LockConfig::builder().safety_poll(60 * SECOND)).await;
-    java.actor("one", "multi").lock("b,a").await.unwrap();
-    scene.raised("a").await;
-    scene.raised("b").await;
-    let waiting = waits(&scene, &locks, "a,b", 1).await;
-    let (start, left) = lease_left(&scene);
-    java.kill().await;
-    let guard = soon(waiting).await;
-    assert!(start.elapsed() >= left, "{:?} of {left:?}", start.elapsed());
-    guard.unwrap().unlock().await.unwrap();
-    drop(locks);
-    scene.end().await;
 }
 
 /// Guarantee 8.

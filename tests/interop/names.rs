@@ -4,7 +4,7 @@ use lockkeeper::LockConfig;
 use tokio::time::timeout;
 
 use crate::roles::{HAND_OFF, hand_over};
-use crate::support::fixture::Fixture;
+use crate::support::fixture::{Fixture, Subject};
 use crate::support::{Scene, eventually, soon};
 use crate::{Java, Row, Stage, actor, rival, waiting};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lockkeeper::{LockClient, LockConfig};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use crate::support::{Child, SECOND, Scene, eventually, soon};
 use crate::{Actor, Java};
@@ -127,18 +127,6 @@ async fn a_dead_rust_process_is_passed_over() {
     soon(java).await.unwrap(); // Java alone would take a minute
     soon(rust).await.unwrap();
     assert_eq!(*served.lock().unwrap(), [1, 2]);
-    mixed.end().await;
-}
-
-/// Guarantee 9. With only Java behind it, Java removes it when its score is due: a minute after the last heartbeat.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_rust_process_is_passed_over_by_java_alone() {
-    let mixed = Mixed::start().await;
-    let dead = mixed.with_a_rust_process().await;
-    let served = Served::default();
-    let waiting = mixed.queues(1, true, &served).await;
-    dead.kill().await;
-    timeout(90 * SECOND, waiting).await.expect("Java acquires after a minute and one of its sleeps").unwrap();
     mixed.end().await;
 }
 

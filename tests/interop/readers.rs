@@ -11,8 +11,6 @@ use crate::roles::{HAND_OFF, LEASE};
 use crate::support::{LIMIT, MS, SECOND, Scene, eventually, fixed, renewing, throughout, timed};
 use crate::{Java, Stage, write};
 
-const HOUR: Duration = Duration::from_secs(3_600);
-
 fn reading(locks: &LockClient) -> ReadLock<'static> {
     locks.read_write_lock("a").into_read()
 }
@@ -106,27 +104,6 @@ impl Both {
             false => self.ours.take().unwrap().unlock().await.unwrap(),
         }
     }
-}
-
-/// Guarantee 1.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_remaining_reader_is_protected_whichever_releases_first() {
-    let stage = Stage::start().await;
-    for java_first in [true, false] {
-        let mut both = Both::enter(&stage).await;
-        let before = published(&stage.scene);
-        no_writer_gets_in(&stage.locks, &stage.java, "both read").await;
-        both.leave(java_first).await;
-        assert_eq!(readers(&stage.scene), 1);
-        assert!((20_000..=30_000).contains(&left(&stage.scene)));
-        no_writer_gets_in(&stage.locks, &stage.java, "one reader is left").await;
-        assert_eq!(both.theirs.is_held("a").await.unwrap(), !java_first);
-        assert_eq!(published(&stage.scene), before, "a release that leaves a reader publishes nothing");
-        both.leave(!java_first).await;
-        assert_eq!((readers(&stage.scene), left(&stage.scene)), (0, -2));
-        assert_eq!(published(&stage.scene), before + 1);
-    }
-    stage.end().await;
 }
 
 /// Guarantees 1 and 8.
@@ -291,25 +268,6 @@ async fn writers_do_not_wait_for_a_dead_java_reader_among_rust_readers() {
     stage.end().await;
 }
 
-/// Guarantees 1 and 7.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_of_both_sides_are_renewed_beside_each_other() {
-    let stage = Stage::with_watchdog(LEASE).await;
-    for java_first in [true, false] {
-        let mut both = Both::enter(&stage).await;
-        for is_alone in [false, true] {
-            throughout(LEASE * 5 / 4, async || {
-                no_writer_gets_in(&stage.locks, &stage.java, "they are renewed").await;
-                assert_eq!(readers(&stage.scene), if is_alone { 1 } else { 2 });
-            })
-            .await;
-            both.leave(java_first != is_alone).await;
-        }
-        assert_eq!((readers(&stage.scene), left(&stage.scene)), (0, -2));
-    }
-    stage.end().await;
-}
-
 /// Guarantee 7. Java's watchdog sets the lease of the lock to its own, even if another reader has a longer one. Then
 /// the JVM is killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -341,51 +299,6 @@ async fn a_shorter_java_watchdog_does_not_end_the_lock_of_a_reader_in_rust() {
         guard.unlock().await.expect("the hold was never lost");
         assert_eq!((readers(&stage.scene), left(&stage.scene)), (0, -2));
     }
-    stage.end().await;
-}
-
-/// Guarantee 1. A writer that also reads releases its read hold.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn releasing_a_nested_read_admits_nobody() {
-    let stage = Stage::start().await;
-    let other = stage.scene.client_with(LockConfig::builder().safety_poll(HOUR)).await;
-
-    let (writer, reader) = (stage.java.actor("one", "write"), stage.java.actor("one", "read"));
-    writer.lock("a").await.unwrap();
-    reader.lock("a").await.unwrap();
-    reader.lock("a").await.unwrap();
-    let waiters = [
-        rust_waits(&stage.scene, reading(&stage.locks)).await,
-        rust_waits(&stage.scene, writing(&other)).await,
-    ];
-    for left in [1, 0] {
-        reader.unlock("a").await.unwrap();
-        assert!(reading(&stage.locks).try_lock().await.unwrap().is_none());
-        no_writer_gets_in(&stage.locks, &stage.java, "one writes").await;
-        assert_eq!(reader.hold_count("a").await.unwrap(), left);
-    }
-    assert!(waiters.iter().all(|waiter| !waiter.is_finished()) && published(&stage.scene) == 0);
-    writer.unlock("a").await.unwrap();
-    gets_in(waiters).await;
-    nobody_listens(&stage.scene).await;
-
-    let before = published(&stage.scene);
-    let mut lock = stage.locks.read_write_lock("a");
-    let writing = lock.write().lock().await.unwrap();
-    let nested = [lock.read().lock().await.unwrap(), lock.read().lock().await.unwrap()];
-    let waiters = [
-        java_waits(&stage.scene, &stage.java.actor("reader0", "read")).await,
-        java_waits(&stage.scene, &stage.java.actor("reader1", "read")).await,
-    ];
-    for guard in nested {
-        guard.unlock().await.unwrap();
-        assert!(!stage.java.actor("intruder", "read").try_lock("a").await.unwrap());
-        no_writer_gets_in(&stage.locks, &stage.java, "one writes").await;
-    }
-    assert!(waiters.iter().all(|waiter| !waiter.is_finished()) && published(&stage.scene) == before);
-    writing.unlock().await.unwrap();
-    gets_in(waiters).await;
-    drop((lock, other));
     stage.end().await;
 }
 

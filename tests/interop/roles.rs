@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::java::{Actor, IN_VAIN};
-use crate::support::fixture::Fixture;
+use crate::support::fixture::{Fixture, Subject};
 use crate::support::{Child, MS, SECOND, Scene, eventually, soon, timed};
 use crate::{Java, Row, Stage, actor, java_waiting, rival, waiting};
 
@@ -70,26 +70,6 @@ fn keys(scene: &Scene) -> BTreeSet<String> {
 
 fn not_the_owner(result: &Result<(), String>) -> bool {
     result.as_ref().is_err_and(|error| error.starts_with("IllegalMonitorStateException"))
-}
-
-/// Guarantees 1 and 8.
-pub async fn java_waits_for_rust<R: Row>() {
-    let stage = Stage::start().await;
-    let guard = stage.lock::<R>().lock().await.unwrap();
-    let waiter = rival::<R>(&stage.java, "waiter");
-    assert!(!waiter.try_lock("a").await.unwrap());
-    hand_over(&stage.scene.server, guard, &waiter, "a").await;
-    stage.end().await;
-}
-
-/// Guarantees 1 and 8.
-pub async fn rust_waits_for_java<R: Row>() {
-    let stage = Stage::start().await;
-    let holder = actor::<R>(&stage.java, "holder");
-    holder.lock("a").await.unwrap();
-    assert!(stage.rival::<R>().try_lock().await.unwrap().is_none());
-    hand_back::<R>(&stage, &holder).await;
-    stage.end().await;
 }
 
 /// Guarantees 1 and 3.
@@ -224,20 +204,6 @@ pub async fn java_gets_the_lock_of_a_killed_rust_process<R: Row>() {
 }
 
 /// Guarantee 2.
-pub async fn rust_gets_the_lock_when_a_java_lease_ends<R: Row>() {
-    let stage = Stage::start().await;
-    let holder = actor::<R>(&stage.java, "holder");
-    let start = Instant::now();
-    holder.lock_for("a", SECOND).await.unwrap();
-    let guard = soon(async { stage.rival::<R>().lock().await }).await;
-    assert!(start.elapsed() >= SECOND, "{:?}", start.elapsed());
-    assert!(not_the_owner(&holder.unlock("a").await));
-    assert!(!guard.as_ref().unwrap().is_lost());
-    guard.unwrap().unlock().await.expect("the unlock of the old holder must not end this hold");
-    stage.end().await;
-}
-
-/// Guarantee 2.
 pub async fn java_gets_the_lock_when_a_rust_lease_ends<R: Row>() {
     let stage = Stage::start().await;
     let start = Instant::now();
@@ -299,23 +265,6 @@ pub async fn rust_force_unlocks_a_java_holder<R: Row>() {
     let next = timeout(HAND_OFF, woken).await.expect("a message wakes the waiter").unwrap();
     assert!(not_the_owner(&holder.unlock("a").await));
     next.unlock().await.unwrap();
-    stage.end().await;
-}
-
-/// Guarantees 8 and 11.
-pub async fn a_dropped_guard_wakes_java<R: Row>() {
-    let stage = Stage::start().await;
-    let guard = stage.lock::<R>().lock().await.unwrap();
-    let waiter = rival::<R>(&stage.java, "waiter");
-    let woken = waits(&stage.scene.server, &waiter, "a").await;
-    drop(guard);
-    timeout(HAND_OFF, woken).await.expect("a message wakes the waiter").unwrap();
-    // A dropped Rust waiter takes nothing from the holder, and leaves no subscription.
-    let mut dropped = stage.lock::<R>();
-    assert!(timeout(100 * MS, dropped.lock()).await.is_err());
-    assert!(waiter.is_held("a").await.unwrap());
-    waiter.unlock("a").await.unwrap();
-    drop(dropped);
     stage.end().await;
 }
 

@@ -1,13 +1,9 @@
 //! Permits of one semaphore in both languages: Redisson's `RPermitExpirableSemaphore`.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use lockkeeper::{Error, LockClient, PermitId, Source};
 use lockkeeper_testkit::Cluster;
-use tokio::task::JoinSet;
-use tokio::time::sleep;
 
 use crate::java::Actor;
 use crate::support::{MS, SECOND, eventually, fixed, listens, patient, quiet, soon, timed};
@@ -113,71 +109,6 @@ async fn a_release_wakes_waiters_of_the_other_side() {
         ours.unwrap().unlock().await.unwrap();
     }
     assert_eq!(java.available_permits("a").await, Ok(2));
-    drop(semaphore);
-    end(stage).await;
-}
-
-fn enter(in_use: &AtomicI32) {
-    let now = in_use.fetch_add(1, Ordering::SeqCst) + 1;
-    assert!(now <= 2, "{now} of 2 are in use");
-}
-
-/// Threads of Java and tasks of Rust: never more than the permits, and all of them come back.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn both_sides_together_never_exceed_the_permits() {
-    let stage = Stage::start().await;
-    let in_use = Arc::new(AtomicI32::new(0));
-    assert!(actor(&stage.java, "any").set_permits("a", 2).await.unwrap());
-    let mut working = JoinSet::new();
-    for number in 0..2 {
-        let (java, inside) = (actor(&stage.java, &number.to_string()), Arc::clone(&in_use));
-        working.spawn(async move {
-            for _ in 0..40 {
-                let id = java.acquire_permit("a", LEASE).await.unwrap();
-                enter(&inside);
-                sleep(MS).await;
-                inside.fetch_sub(1, Ordering::SeqCst);
-                assert!(java.release_permit("a", &id).await.unwrap());
-            }
-        });
-        let (semaphore, in_use) = (stage.locks.semaphore("a", 2), Arc::clone(&in_use));
-        working.spawn(async move {
-            for _ in 0..40 {
-                let permit = semaphore.acquire().await.unwrap();
-                enter(&in_use);
-                sleep(MS).await;
-                in_use.fetch_sub(1, Ordering::SeqCst);
-                permit.unlock().await.unwrap();
-            }
-        });
-    }
-    soon(working.join_all()).await;
-    assert_eq!(actor(&stage.java, "any").available_permits("a").await, Ok(2));
-    end(stage).await;
-}
-
-/// The permits of a JVM that was killed come back when their leases end. One without a lease does not, until it is released by force.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn permits_of_a_killed_jvm_come_back_when_their_leases_end() {
-    let mut stage = Stage::start().await;
-    let java = actor(&stage.java, "one");
-    let semaphore = stage.locks.semaphore("a", 2);
-    drop(semaphore.acquire().await.unwrap());
-    let lease = 3 * SECOND;
-    java.acquire_permit("a", lease).await.unwrap();
-    let endless = java.acquire_permit("a", Duration::ZERO).await.unwrap();
-    let killed = std::mem::replace(&mut stage.java, Java::start(&stage.scene).await);
-    killed.kill().await;
-    let (permit, waited) = timed(semaphore.acquire()).await;
-    assert!(waited < lease + 5 * SECOND, "{waited:?}");
-    let permit = permit.unwrap();
-    assert!(semaphore.try_acquire().await.unwrap().is_none());
-    let holders = stage.locks.inspect("a").await.unwrap().unwrap().holders;
-    let left = holders.iter().find(|holder| holder.owner == endless).unwrap();
-    assert_eq!(left.remaining_lease.duration(), None);
-    assert!(semaphore.force_unlock(endless.parse().unwrap()).await.unwrap());
-    permit.unlock().await.unwrap();
-    assert_eq!(semaphore.available_permits().await.unwrap(), 2);
     drop(semaphore);
     end(stage).await;
 }

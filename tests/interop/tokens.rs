@@ -1,18 +1,12 @@
 //! Tokens of fenced locks: both languages count with one key.
 
-use std::sync::{Arc, Mutex};
-
 use lockkeeper::LockClient;
-use tokio::sync::Barrier;
-use tokio::task::JoinSet;
 
+use crate::Stage;
 use crate::java::Actor;
-use crate::support::{SECOND, Scene, fixed, soon};
-use crate::{Stage, fenced};
+use crate::support::{Scene, soon};
 
 const COUNTER: &str = "redisson_lock_token:{a}";
-const GRANTS: usize = 200;
-
 async fn by_java(actor: &Actor) -> u64 {
     let token = actor.lock_token("a").await.unwrap();
     actor.unlock("a").await.unwrap();
@@ -40,48 +34,6 @@ fn counted(scene: &Scene) -> u64 {
 
 fn grows(tokens: &[u64]) -> bool {
     tokens.windows(2).all(|pair| pair[0] < pair[1])
-}
-
-/// Two Java threads and two Rust clients compete for the lock, round after round. Each records its token while it
-/// holds the lock.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_of_both_sides_strictly_increase() {
-    let stage = Stage::start().await;
-    let tokens: Arc<Mutex<Vec<(bool, u64)>>> = Arc::default();
-    let round = Arc::new(Barrier::new(4));
-    let mut working = JoinSet::new();
-    for number in 0..2 {
-        let actor = stage.java.actor(&format!("{number}"), "fenced");
-        let (round, tokens) = (Arc::clone(&round), Arc::clone(&tokens));
-        working.spawn(async move {
-            for _ in 0..GRANTS / 4 {
-                round.wait().await;
-                let token = actor.lock_token("a").await.unwrap();
-                tokens.lock().unwrap().push((true, token));
-                assert_eq!(actor.token("a").await.unwrap(), token);
-                actor.unlock("a").await.unwrap();
-            }
-        });
-    }
-    for _ in 0..2 {
-        let locks = stage.scene.client().await;
-        let (round, tokens) = (Arc::clone(&round), Arc::clone(&tokens));
-        working.spawn(async move {
-            for _ in 0..GRANTS / 4 {
-                round.wait().await;
-                let guard = locks.fenced_lock("a").lock().await.unwrap();
-                tokens.lock().unwrap().push((false, guard.token().get()));
-                guard.unlock().await.unwrap();
-            }
-        });
-    }
-    soon(working.join_all()).await;
-    let tokens = tokens.lock().unwrap().clone();
-    let changes = tokens.windows(2).filter(|pair| pair[0].0 != pair[1].0).count();
-    println!("the lock changed sides {changes} times");
-    assert!(tokens.len() == GRANTS && changes >= GRANTS / 4);
-    assert!(grows(&tokens.iter().map(|(_, token)| *token).collect::<Vec<_>>()), "{tokens:?}");
-    stage.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -131,26 +83,6 @@ async fn the_token_grows_on_re_entry_in_java_and_not_in_rust() {
         assert_eq!(by_java(&java).await, token + 1);
         assert!(by_rust(&stage.locks).await > token + 1);
     }
-    stage.end().await;
-}
-
-/// Also when the lease of the earlier holder ended, or its lock was released by force.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_later_holder_has_the_greater_token() {
-    let stage = Stage::start().await;
-    let java = stage.java.actor("one", "fenced");
-    let late = stage.locks.fenced_lock("a").with(&fixed(SECOND)).lock().await.unwrap();
-    let next = java.lock_token("a").await.unwrap();
-    assert!(late.is_lost() && next > late.token().get());
-
-    let mut waiter = stage.locks.fenced_lock("a");
-    let lock = async move { waiter.lock().await.unwrap() };
-    let waiting = crate::waiting::<fenced::Row, _>(&stage.scene.server, lock).await;
-    assert!(java.force_unlock("a").await.unwrap());
-    let guard = soon(waiting).await.unwrap();
-    assert!(guard.token().get() > next);
-    guard.unlock().await.unwrap();
-    drop(late);
     stage.end().await;
 }
 

@@ -1,15 +1,13 @@
 //! What a leader announces: followers learn it with the leader's identity, by a message, and never from an earlier leader.
 
-use std::time::Duration;
-
 use lockkeeper::leader::{Candidate, Leader, LeaderWatch};
 use lockkeeper::{LockClient, Source};
 use lockkeeper_memory::MemoryServer;
 use tokio::time::{Instant, sleep};
 
-use super::{LEASE, forget_counter, run};
+use super::{forget_counter, run};
 use crate::support::events::Events;
-use crate::support::{Child, MS, SECOND, Scene, connect, eventually, listens, patient, soon, throughout};
+use crate::support::{MS, SECOND, Scene, connect, eventually, listens, patient, soon};
 
 /// The key, and the channel with the same name.
 const KEY: &str = "lockkeeper_announcement:{a}";
@@ -78,99 +76,6 @@ async fn an_announcement_that_is_too_long_is_refused() {
     let wrong = Candidate::new(&locks, "a").announce(said).unwrap_err();
     assert_eq!((wrong.field(), wrong.problem()), ("announcement", "must be at most 4096 bytes long"));
     drop(locks);
-    scene.end().await;
-}
-
-/// Without a message, the watch would ask after ten seconds.
-#[tokio::test]
-async fn a_message_wakes_followers_within_a_tenth_of_a_second() {
-    let scene = Scene::start();
-    let (locks, beside) = (scene.client().await, scene.client().await);
-    let mut watch = LeaderWatch::new(&beside, "a");
-    nobody(&mut watch).await;
-    let mut fastest = [Duration::MAX; 2];
-    // On a busy machine, a try can take longer.
-    for number in 0..10_u8 {
-        let mut running = run(candidate(&locks, &[number]));
-        running.begins().await;
-        let start = Instant::now();
-        leader(&mut watch, |leader| announces(leader, &[number])).await;
-        fastest[0] = fastest[0].min(start.elapsed());
-        assert!(start.elapsed() < 5 * SECOND, "{:?}", start.elapsed());
-        running.end().await;
-        let start = Instant::now();
-        nobody(&mut watch).await;
-        fastest[1] = fastest[1].min(start.elapsed());
-        assert!(start.elapsed() < 5 * SECOND, "{:?}", start.elapsed());
-    }
-    assert!(fastest.iter().all(|time| *time < 100 * MS), "{fastest:?}");
-    drop((watch, locks, beside));
-    forget_counter(&scene);
-    scene.end().await;
-}
-
-#[tokio::test]
-async fn what_a_killed_leader_announced_is_never_that_of_the_next_one() {
-    let scene = Scene::start();
-    let mut child = Child::start("leading::child", "announcing", &scene.server.url());
-    let (locks, beside) = (scene.client().await, scene.client().await);
-    let mut watch = LeaderWatch::new(&beside, "a");
-    let before = leader(&mut watch, |leader| announces(leader, b"child")).await;
-    let said: String = scene.server.run(&["GET", KEY]);
-    let identity = before.holder.identity.as_deref().unwrap();
-    assert_eq!(said, format!("{} {identity} child", before.holder.owner));
-    let mut next = run(Candidate::new(&locks, "a"));
-    listens(&scene.server).await;
-    child.kill();
-    // As if it had no expiry.
-    let _: u64 = scene.server.run(&["PERSIST", KEY]);
-    next.begins().await;
-    let after = leader(&mut watch, |leader| leader.holder.owner != before.holder.owner).await;
-    assert_eq!((after.holder.client, after.announcement), (Some(locks.id()), None));
-    // Also if the new leader could not replace it.
-    let _: String = scene.server.run(&["SET", KEY, &said]);
-    let found = soon(LeaderWatch::new(&beside, "a").changed()).await.unwrap().expect("it leads");
-    assert_eq!((found.holder.owner, found.announcement), (after.holder.owner, None));
-    next.end().await;
-    let _: u64 = scene.server.run(&["DEL", KEY]);
-    drop((watch, locks, beside));
-    forget_counter(&scene);
-    scene.end().await;
-}
-
-/// The lease of the child has ended, and nothing else removes what it announced.
-#[tokio::test]
-async fn what_a_killed_leader_announced_expires_with_its_lease() {
-    let scene = Scene::start();
-    let mut child = Child::start("leading::child", "announcing", &scene.server.url());
-    let is_there = || scene.server.run::<u64>(&["EXISTS", KEY]) == 1;
-    eventually("it announces", is_there, |&is_there| is_there).await;
-    child.kill();
-    let start = Instant::now();
-    eventually("it expires", is_there, |&is_there| !is_there).await;
-    // A second for the machine.
-    assert!(start.elapsed() < LEASE + SECOND, "{:?}", start.elapsed());
-    eventually("the lease ends", || scene.server.run::<u64>(&["EXISTS", "a"]), |&held| held == 0).await;
-    forget_counter(&scene);
-    scene.end().await;
-}
-
-/// The server forgets it, as after a failover.
-#[tokio::test]
-async fn a_leader_announces_again_for_as_long_as_its_term_lasts() {
-    let scene = Scene::start();
-    let locks = scene.client_with(patient().watchdog_lease(2 * SECOND)).await;
-    let mut running = run(candidate(&locks, b"here"));
-    running.begins().await;
-    let is_there = || scene.server.run::<u64>(&["EXISTS", KEY]) == 1;
-    eventually("it announces", is_there, |&is_there| is_there).await;
-    throughout(3 * SECOND, async || assert!(is_there(), "it has expired")).await;
-    let _: u64 = scene.server.run(&["DEL", KEY]);
-    eventually("it announces again", is_there, |&is_there| is_there).await;
-    running.end().await;
-    eventually("it is removed", is_there, |&is_there| !is_there).await;
-    drop(locks);
-    forget_counter(&scene);
     scene.end().await;
 }
 

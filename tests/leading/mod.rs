@@ -12,15 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::support::events::Events;
-use crate::support::{
-    Faults, LIMIT, MS, SECOND, Scene, child, connect, eventually, patient, poll_until, soon,
-};
+use crate::support::{MS, Scene, child, connect, patient, poll_until, soon};
 use lockkeeper::Error;
 use lockkeeper::leader::{Candidate, Leadership};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 /// Watchdog lease of the candidates in processes of their own.
 const LEASE: Duration = Duration::from_secs(2);
@@ -112,23 +110,6 @@ async fn the_result_of_the_work_comes_back_and_the_leadership_is_free() {
     scene.end().await;
 }
 
-#[tokio::test]
-async fn a_removed_leadership_ends_the_work_and_a_new_term_begins() {
-    let scene = Scene::start();
-    let locks = scene.client_with(patient().watchdog_lease(3 * SECOND)).await;
-    let mut running = run(Candidate::new(&locks, "a"));
-    let (first, is_at_work) = running.begins().await;
-    assert!(is_at_work.load(Ordering::SeqCst) && !first.is_over() && first.remaining() > Duration::ZERO);
-    assert!(locks.rlock("a").force_unlock().await.unwrap());
-    let (second, _) = running.begins().await;
-    assert!(!is_at_work.load(Ordering::SeqCst) && first.is_over(), "the work goes on");
-    assert!(second.term() > first.term() && !second.is_over());
-    running.end().await;
-    drop(locks);
-    forget_counter(&scene);
-    scene.end().await;
-}
-
 /// A call of the same client that waits in the same way is reported. So the candidate waited for longer than a lease without a report: one
 /// report is the most in ten seconds.
 #[tokio::test]
@@ -178,36 +159,6 @@ async fn work_without_leadership_at_its_end_is_an_error() {
     let result = Candidate::new(&locks, "a").run(work).await;
     assert!(matches!(result, Err(Error::NotHeld(_))), "{result:?}");
     drop(locks);
-    forget_counter(&scene);
-    scene.end().await;
-}
-
-/// The campaigns fail meanwhile, and not only wait: `retry_timeout` is short.
-#[tokio::test]
-async fn a_candidate_campaigns_again_after_an_outage() {
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let config = patient().watchdog_lease(3 * SECOND).command_timeout(200 * MS).retry_timeout(300 * MS);
-    let locks = connect(proxy.url(), config).await;
-    let events = Events::default();
-    let collecting = events.collect();
-    let mut running = run(Candidate::new(&locks, "a"));
-    let (first, is_at_work) = running.begins().await;
-    proxy.set(Faults::black_hole());
-    eventually("the work ends", || is_at_work.load(Ordering::SeqCst), |&works| !works).await;
-    assert!(first.is_over());
-    events.tell("a candidate could not campaign").await;
-    drop(collecting);
-    proxy.set(Faults::default());
-    let (second, _) = running.begins().await;
-    assert!(second.term() > first.term());
-    running.end().await;
-    let start = Instant::now();
-    // Both limits are short for a busy machine.
-    while let Err(error) = locks.shutdown().await {
-        assert!(error.is_transient() && start.elapsed() < LIMIT, "{error}");
-    }
-    drop((locks, proxy));
     forget_counter(&scene);
     scene.end().await;
 }

@@ -1,14 +1,13 @@
 //! A leader that steps down makes way for another candidate.
 
-use std::io::{self, Write};
 use std::sync::atomic::Ordering;
 
-use lockkeeper::leader::{Candidate, CandidateHandle, Leadership};
-use lockkeeper::{LockConfig, LockOptions};
+use lockkeeper::LockOptions;
+use lockkeeper::leader::{Candidate, Leadership};
 
 use super::{forget_counter, run};
 use crate::support::events::Events;
-use crate::support::{LIMIT, MS, SECOND, Scene, at_most, eventually, fixed, listens, renewing, soon};
+use crate::support::{MS, SECOND, Scene, at_most, eventually, fixed, listens, soon};
 
 #[tokio::test]
 async fn a_leader_that_steps_down_makes_way_for_another() {
@@ -38,23 +37,6 @@ async fn a_leader_that_steps_down_makes_way_for_another() {
     assert!(third.term() > second.term());
     one.end().await;
     other.end().await;
-    drop((locks, beside));
-    forget_counter(&scene);
-    scene.end().await;
-}
-
-#[tokio::test]
-async fn a_dropped_candidate_steps_down() {
-    let scene = Scene::start();
-    let (locks, beside) = (scene.client().await, scene.client().await);
-    let mut running = run(Candidate::new(&locks, "a"));
-    let (leadership, is_at_work) = running.begins().await;
-    running.end().await;
-    assert!(leadership.is_over() && !is_at_work.load(Ordering::SeqCst));
-    let next = soon(Candidate::new(&beside, "a").run(async |leadership: Leadership| leadership.term()))
-        .await
-        .unwrap();
-    assert!(next > leadership.term());
     drop((locks, beside));
     forget_counter(&scene);
     scene.end().await;
@@ -112,49 +94,6 @@ async fn a_term_that_ends_by_its_options_is_no_lost_lock() {
 }
 
 #[tokio::test]
-async fn the_longest_term_makes_way_for_another() {
-    let scene = Scene::start();
-    let (locks, beside) = (scene.client().await, scene.client().await);
-    let events = Events::default();
-    let collecting = events.collect();
-    let mut one = run(Candidate::new(&locks, "a").with(&at_most(2 * SECOND)));
-    let (first, _) = one.begins().await;
-    let mut other = run(Candidate::new(&beside, "a"));
-    let (second, _) = other.begins().await;
-    assert!(first.is_over() && second.term() > first.term());
-    assert!(events.text().contains("its longest term ended"), "{}", events.text());
-    drop(collecting);
-    one.end().await;
-    other.end().await;
-    drop((locks, beside));
-    forget_counter(&scene);
-    scene.end().await;
-}
-
-/// The lease of a leader can be its own, so that another candidate soon leads if it dies.
-#[tokio::test]
-async fn a_candidate_has_the_lease_of_its_options() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    let mut running = run(Candidate::new(&locks, "a").with(&renewing(2 * SECOND)));
-    let (leadership, _) = running.begins().await;
-    assert!(leadership.remaining() <= 2 * SECOND);
-    let left = scene.server.run::<u64>(&["PTTL", "a"]);
-    assert!(left <= 2_000, "{left}");
-    let mut least = leadership.remaining();
-    let is_longer = || {
-        let now = leadership.remaining();
-        let before = std::mem::replace(&mut least, now);
-        now > before
-    };
-    eventually("it is renewed", is_longer, |&is_longer| is_longer).await;
-    running.end().await;
-    drop(locks);
-    forget_counter(&scene);
-    scene.end().await;
-}
-
-#[tokio::test]
 async fn a_handle_tells_whether_its_candidate_leads() {
     let scene = Scene::start();
     let (locks, beside) = (scene.client().await, scene.client().await);
@@ -189,77 +128,6 @@ async fn a_shortest_hold_keeps_no_other_candidate_out() {
     soon(first.run(async |_: Leadership| ())).await.unwrap();
     soon(Candidate::new(&beside, "a").run(async |_: Leadership| ())).await.unwrap();
     drop((first, locks, beside));
-    forget_counter(&scene);
-    scene.end().await;
-}
-
-/// Asks a candidate whether it leads, and then to step down, at each event that contains this text.
-#[derive(Clone)]
-struct AsksAt(&'static str, CandidateHandle, Events);
-
-impl AsksAt {
-    fn subscriber(self) -> impl tracing::Subscriber + Send + Sync {
-        tracing_subscriber::fmt().with_ansi(false).with_writer(move || self.clone()).finish()
-    }
-}
-
-impl Write for AsksAt {
-    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        if String::from_utf8_lossy(event).contains(self.0) && self.1.is_leading() {
-            self.1.step_down();
-        }
-        self.2.write(event)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Whoever sees that a candidate leads can ask it to step down, at once.
-#[tokio::test]
-async fn a_request_at_the_moment_of_the_election_counts() {
-    let (scene, events) = (Scene::start(), Events::default());
-    let _others = events.collect();
-    let locks = scene.client().await;
-    let mut candidate = Candidate::new(&locks, "a");
-    let asks = AsksAt("a candidate leads", candidate.handle(), events.clone());
-    let _asking = tracing::subscriber::set_default(asks.subscriber());
-    tokio::select! {
-        done = candidate.run(async |_: Leadership| std::future::pending::<()>().await) => panic!("{done:?}"),
-        () = events.tell("it was asked to step down") => {}
-    }
-    drop((candidate, locks));
-    forget_counter(&scene);
-    scene.end().await;
-}
-
-/// Whoever finds a loss reports it, and then code of the user runs: also if a handle was asked.
-#[tokio::test]
-async fn a_layer_that_is_told_of_a_loss_can_ask_the_handle() {
-    let (scene, events) = (Scene::start(), Events::default());
-    let _others = events.collect();
-    let locks = scene.client_with(LockConfig::builder().watchdog_thread(false)).await;
-    let lease = SECOND;
-    let mut candidate = Candidate::new(&locks, "a").with(&renewing(lease));
-    let handle = candidate.handle();
-    let mut running = Box::pin(candidate.run(async |_: Leadership| std::future::pending::<()>().await));
-    tokio::select! {
-        done = &mut running => panic!("{done:?}"),
-        _ = eventually("it leads", || handle.is_leading(), |&leads| leads) => {}
-    }
-    // This thread, and so every timer that could find the loss first, stands still until the lease has ended.
-    std::thread::sleep(lease);
-    let (sender, answer) = std::sync::mpsc::channel();
-    let asks = AsksAt("a lock was lost", handle.clone(), events.clone());
-    std::thread::spawn(move || {
-        let _asking = tracing::subscriber::set_default(asks.subscriber());
-        let _ = sender.send(handle.is_leading());
-    });
-    assert_eq!(answer.recv_timeout(LIMIT), Ok(false), "an error: it waits for itself");
-    assert_eq!(events.lost("a").len(), 1, "the handle found the loss");
-    drop(running);
-    drop((candidate, locks));
     forget_counter(&scene);
     scene.end().await;
 }

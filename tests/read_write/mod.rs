@@ -5,7 +5,6 @@
 //! for any lock. Its other tests have a counterpart, here or in `tests/conformance`.
 
 mod dead;
-mod exclusion;
 mod foreign_commands;
 mod leases;
 mod owners;
@@ -17,7 +16,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Child, Scene, child, connect, eventually, patient};
+use crate::support::{Scene, child, connect, eventually, patient};
 use lockkeeper::{LockClient, LockGuard, ReadLock, WriteLock};
 use tokio::sync::Barrier;
 use tokio::task::{JoinHandle, JoinSet};
@@ -117,13 +116,4 @@ async fn child() {
             pending().await
         }
     }
-}
-
-async fn ready(mut child: Child) -> Child {
-    tokio::task::spawn_blocking(move || {
-        child.read_until("ready");
-        child
-    })
-    .await
-    .unwrap()
 }

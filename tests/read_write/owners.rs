@@ -134,28 +134,3 @@ async fn an_owner_holds_one_kind_of_lock_per_name() {
     drop((me, locks, beside));
     scene.end().await;
 }
-
-/// Redisson: testForceUnlock. `force_unlock` of the read lock ends read holds only, that of the write lock the write
-/// hold only.
-#[tokio::test]
-async fn force_unlock_ends_the_holds_of_its_side() {
-    let scene = Scene::start();
-    let (ours, theirs) = (scene.client().await, scene.client().await);
-    let readers = [reader(&ours).lock().await.unwrap(), reader(&theirs).lock().await.unwrap()];
-    assert!(!writer(&ours).force_unlock().await.unwrap());
-    assert!(!can_write(&ours).await);
-    assert!(reader(&ours).force_unlock().await.unwrap());
-    assert!(holds(&scene).is_empty() && can_write(&ours).await);
-    for guard in readers {
-        assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
-    }
-    let mut lock = ours.read_write_lock("a");
-    let writing = lock.write().lock().await.unwrap();
-    let reading = lock.read().lock().await.unwrap();
-    assert!(writer(&theirs).force_unlock().await.unwrap());
-    assert!(can_read(&theirs).await && !can_write(&theirs).await, "the read hold is left");
-    assert!(writing.unlock().await.is_err());
-    reading.unlock().await.unwrap();
-    drop((lock, ours, theirs));
-    scene.end().await;
-}

@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use lockkeeper::{Error, LockConfig};
+use lockkeeper::Error;
 use tokio::time::timeout;
 
-use crate::red::{COMMAND, Three, both, impatient, lasting, red};
-use crate::support::{
-    Faults, LIMIT, MS, SECOND, connect, eventually, fixed, patient, renewed, soon, throughout, timed,
-};
+use crate::red::{COMMAND, Three, impatient, lasting, red};
+use crate::support::{Faults, LIMIT, MS, SECOND, fixed, renewed, soon, throughout, timed};
 
 /// A call that waits for the silent server takes longer than this.
 const NO_WAIT: Duration = COMMAND.saturating_sub(Duration::from_millis(500));
@@ -45,56 +43,6 @@ async fn one_server_of_three_that_fails_delays_nobody() {
     }
 }
 
-/// Two servers refuse and the third is silent. After two refusals no majority is possible, so the round ends.
-#[tokio::test]
-async fn a_round_that_cannot_succeed_does_not_wait_for_the_last_server() {
-    let three = Three::start().await;
-    let (ours, theirs) = (three.clients(patient()).await, three.clients(patient()).await);
-    for silent in 0..3 {
-        let mut foreign = Vec::new();
-        for other in (0..3).filter(|&other| other != silent) {
-            foreign.push(theirs[other].rlock("a").lock().await.unwrap());
-        }
-        three.proxies[silent].set_existing(Faults::replies_held());
-        let (got, took) = timed(red(&ours).try_lock()).await;
-        assert!(got.unwrap().is_none() && took < 9 * SECOND, "{silent}: {took:?}");
-        three.proxies[silent].set(Faults::default());
-        for guard in foreign {
-            guard.unlock().await.unwrap();
-        }
-        eventually("what was acquired too late is released", || three.held(), |&held| held == 0).await;
-    }
-    three.end(both(ours, theirs)).await;
-}
-
-/// Guarantee 17.
-#[tokio::test]
-async fn one_server_of_three_that_is_stopped_or_dead_delays_nobody() {
-    let mut three = Three::start().await;
-    let clients = three.clients(lasting()).await;
-    let mut lock = red(&clients);
-    for round in 0..2 {
-        if round == 0 {
-            three.others[0].freeze();
-        } else {
-            three.others[0].kill();
-        }
-        for _ in 0..5 {
-            let (guard, acquired) = timed(lock.lock()).await;
-            let (released, done) = timed(guard.unwrap().unlock()).await;
-            released.unwrap();
-            assert!(acquired.max(done) < NO_WAIT, "round {round}: {acquired:?} and {done:?}");
-        }
-        if round == 0 {
-            three.others[0].thaw();
-        } else {
-            three.others[0].start_again();
-        }
-    }
-    drop(lock);
-    three.end(clients).await;
-}
-
 /// Guarantee 6. Two of three servers stop answering while the lock is held.
 #[tokio::test]
 async fn without_a_majority_holds_are_lost_and_waits_fail() {
@@ -129,98 +77,4 @@ async fn without_a_majority_holds_are_lost_and_waits_fail() {
     soon(other.lock()).await.unwrap().unlock().await.unwrap();
     drop((lock, other));
     three.end(clients).await;
-}
-
-/// Guarantee 3. A command without a reply is undone, because the server may have run it.
-#[tokio::test]
-async fn an_acquire_that_arrives_late_is_undone() {
-    let three = Three::start().await;
-    // With a lease of 30 s.
-    let config = LockConfig::builder().command_timeout(400 * MS);
-    let (ours, theirs) = (three.clients(config).await, three.clients(patient()).await);
-    three.others[0].freeze();
-    let mut lock = red(&ours);
-    let guard = soon(lock.lock()).await.unwrap();
-    guard.unlock().await.unwrap();
-    three.others[0].thaw();
-    let (guard, took) = timed(async { theirs[1].rlock("a").lock().await }).await;
-    assert!(took < 12 * SECOND, "an orphan lived for {took:?}");
-    guard.unwrap().unlock().await.unwrap();
-    drop(lock);
-    three.end(both(ours, theirs)).await;
-}
-
-/// Guarantee 17. One server is dead and another slow, and another owner holds the lock. The calls report contention,
-/// not an error.
-#[tokio::test]
-async fn contention_beside_a_dead_and_a_slow_server_is_not_an_error() {
-    let three = Three::start().await;
-    let theirs = three.clients(patient()).await;
-    let guard = three.held_by_all(&mut red(&theirs)).await;
-    let ours = three.clients(patient().retry_timeout(SECOND)).await;
-    three.proxies[0].refuse(true);
-    three.proxies[0].cut();
-    three.proxies[2].set(Faults { delay: 20 * MS, ..Faults::default() });
-    let mut lock = red(&ours);
-    let (got, took) = timed(lock.try_lock()).await;
-    assert!(got.unwrap().is_none() && took < LIMIT / 2, "{took:?}");
-    assert!(lock.try_lock_for(500 * MS).await.unwrap().is_none());
-    let waiting = tokio::spawn(async move { lock.lock().await.map(drop) });
-    // Longer than `retry_timeout`, after which it may not give up.
-    throughout(3 * SECOND, async || assert!(!waiting.is_finished())).await;
-    guard.unlock().await.unwrap();
-    soon(waiting).await.unwrap().expect("the waiter acquires after the release");
-    three.proxies[0].refuse(false);
-    three.proxies[2].set(Faults::default());
-    three.end(both(ours, theirs)).await;
-}
-
-/// In the first round, two servers fail. The call then asks one of them alone, and another owner holds its lock. The other two are enough.
-#[tokio::test]
-async fn a_refusal_after_a_failed_round_does_not_decide_alone() {
-    let three = Three::start().await;
-    let theirs = connect(three.servers()[0].url(), patient()).await;
-    let config = lasting().command_timeout(SECOND).retry_timeout(LIMIT).safety_poll(60 * SECOND);
-    let clients = three.clients(config).await;
-    let foreign = theirs.rlock("a").lock().await.unwrap();
-    // The first fails at once, so the call asks it alone. The second fails later.
-    three.proxies[0].refuse(true);
-    three.proxies[0].cut();
-    three.proxies[1].set(Faults::black_hole());
-    let trying = tokio::spawn({
-        let mut lock = red(&clients);
-        async move { lock.try_lock().await }
-    });
-    let last = || three.servers()[2].keys();
-    eventually("the round acquires the third", last, |keys| !keys.is_empty()).await;
-    eventually("the round has failed", last, Vec::is_empty).await;
-    three.proxies[1].set(Faults::default());
-    soon(clients[1].rlock("other").lock()).await.unwrap().unlock().await.unwrap();
-    three.proxies[0].refuse(false);
-    let guard = soon(trying).await.unwrap().unwrap();
-    guard.expect("two of three are free").unlock().await.unwrap();
-    foreign.unlock().await.unwrap();
-    three.end(both(clients, vec![theirs])).await;
-}
-
-/// Whichever server the call waits for.
-#[tokio::test]
-async fn a_shutdown_of_one_client_of_three_ends_the_wait() {
-    let three = Three::start().await;
-    let theirs = three.clients(patient()).await;
-    let guard = three.held_by_all(&mut red(&theirs)).await;
-    for closed in 0..3 {
-        let ours = three.clients(patient()).await;
-        let mut lock = red(&ours);
-        let waiting = tokio::spawn(async move { lock.lock().await.map(drop) });
-        eventually("the waiter subscribes", || three.heard(), |&count| count == 1).await;
-        ours[closed].shutdown().await.unwrap();
-        assert!(matches!(soon(waiting).await.unwrap(), Err(Error::Closed)), "{closed}");
-        eventually("it waits no more", || three.heard(), |&count| count == 0).await;
-        for locks in ours {
-            let _ = locks.shutdown().await;
-        }
-    }
-    guard.unlock().await.unwrap();
-    three.end(theirs).await;
 }

@@ -4,12 +4,7 @@ use lockkeeper::Error;
 use tokio::time::sleep;
 
 use super::{end, is_whole};
-use crate::support::{
-    Child, LIMIT, MS, SECOND, Scene, child, connect, eventually, listens, patient, soon, throughout, timed,
-};
-
-/// Watchdog lease of the holder that is killed.
-const LEASE: std::time::Duration = std::time::Duration::from_secs(2);
+use crate::support::{MS, SECOND, Scene, eventually, listens, patient, soon};
 
 #[tokio::test]
 async fn a_permit_that_is_released_by_force_is_told_to_its_holder() {
@@ -56,23 +51,6 @@ async fn a_batch_of_which_a_permit_is_gone_is_lost_and_gives_the_others_back() {
         assert!(matches!(batch.unlock().await, Err(Error::NotHeld(_))));
         is_whole(&scene, &semaphore, 3).await;
     }
-    drop(semaphore);
-    end(scene, [locks]).await;
-}
-
-/// Nobody has to drop the guard for that.
-#[tokio::test]
-async fn the_others_of_a_lost_batch_come_back_at_once() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    let semaphore = locks.semaphore("a", 3);
-    let batch = semaphore.acquire_many(3).await.unwrap();
-    assert!(semaphore.force_unlock(batch.id()).await.unwrap());
-    assert!(matches!(batch.extend(60 * SECOND).await, Err(Error::Lost(_))));
-    let next = soon(semaphore.acquire_many(3)).await.unwrap();
-    assert!(batch.unlock().await.is_err() && !next.is_lost());
-    next.unlock().await.unwrap();
-    is_whole(&scene, &semaphore, 3).await;
     drop(semaphore);
     end(scene, [locks]).await;
 }
@@ -130,66 +108,6 @@ async fn deleted_keys_are_told_at_the_next_renewal() {
     is_whole(&scene, &semaphore, 2).await;
     drop(semaphore);
     end(scene, [locks]).await;
-}
-
-/// The second process. In a normal test run it does nothing.
-#[tokio::test]
-async fn child() {
-    let Some((_, url)) = child::role() else { return };
-    let locks = connect(url, patient().watchdog_lease(LEASE)).await;
-    let semaphore = locks.semaphore("a", 3);
-    let _held = (semaphore.acquire().await.unwrap(), semaphore.acquire_many(2).await.unwrap());
-    println!("held");
-    std::future::pending::<()>().await;
-}
-
-/// curator#1112. The permits of a process that died come back when their leases end, without a message and long before a poll.
-#[tokio::test]
-async fn the_permits_of_a_killed_process_come_back_after_their_lease() {
-    let scene = Scene::start();
-    let locks = scene.client_with(patient().safety_poll(3_600 * SECOND)).await;
-    let semaphore = locks.semaphore("a", 3);
-    let mut process = Child::start("semaphore::endings::child", "hold", &scene.server.url());
-    process.read_until("held");
-    throughout(LEASE + SECOND, async || {
-        assert!(semaphore.try_acquire().await.unwrap().is_none(), "its permits are renewed while it lives");
-    })
-    .await;
-    process.kill();
-    let (all, waited) = timed(semaphore.acquire_many(3)).await;
-    assert!(waited < LEASE + LIMIT / 2, "{waited:?}");
-    all.unwrap().unlock().await.unwrap();
-    is_whole(&scene, &semaphore, 3).await;
-    drop(process);
-    drop(semaphore);
-    end(scene, [locks]).await;
-}
-
-#[tokio::test]
-async fn a_shutdown_releases_what_was_dropped_and_ends_those_who_wait() {
-    let scene = Scene::start();
-    let (locks, beside) = (scene.client().await, scene.client().await);
-    let semaphore = locks.semaphore("a", 3);
-    let (kept, batch) = (semaphore.acquire().await.unwrap(), semaphore.acquire_many(2).await.unwrap());
-    let waiting = tokio::spawn({
-        let semaphore = semaphore.clone();
-        async move { semaphore.acquire_many(3).await.map(drop) }
-    });
-    listens(&scene.server).await;
-    drop(batch);
-    soon(locks.shutdown()).await.unwrap();
-    assert!(matches!(soon(waiting).await.unwrap(), Err(Error::Closed)));
-    assert_eq!(
-        beside.semaphore("a", 3).available_permits().await.unwrap(),
-        2,
-        "what was dropped is released"
-    );
-    assert!(!kept.is_lost(), "its section is still at work");
-    assert!(matches!(semaphore.acquire().await, Err(Error::Closed)));
-    kept.unlock().await.unwrap();
-    is_whole(&scene, &beside.semaphore("a", 3), 3).await;
-    drop((semaphore, locks));
-    end(scene, [beside]).await;
 }
 
 /// The number of available permits stays after the last release, and nothing else.

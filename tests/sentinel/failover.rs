@@ -1,15 +1,12 @@
 //! Failovers with and without a warning: callers get no error, and the old master gets no command.
 
-use lockkeeper::{Error, LockClient, Source};
-use lockkeeper_testkit::{Faults, MASTER, Proxy, Sentinels};
+use lockkeeper::{Error, LockClient};
+use lockkeeper_testkit::Sentinels;
 use tokio::time::{sleep, timeout};
 
 use crate::sentinel::{client, client_with, end};
 use crate::support::load::Load;
-use crate::support::{
-    LIMIT, MS, SECOND, listens, patient, replicated, soon, throughout, timed, waiter, within,
-    woken_by_message, works,
-};
+use crate::support::{LIMIT, MS, SECOND, patient, soon, throughout, timed, within, works};
 
 /// How long after the switch the old master can get commands.
 const LATEST: std::time::Duration = std::time::Duration::from_millis(1_500);
@@ -61,38 +58,6 @@ async fn a_planned_failover_interrupts_nothing_and_the_old_master_gets_no_comman
     end(&group.servers[after], [&locks]).await;
 }
 
-/// Its connections stay open, and nothing is refused.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_goes_on_when_the_master_is_silent() {
-    let group = Sentinels::start(SECOND);
-    let (locks, load) = loaded(&group).await;
-    let before = group.master();
-    group.servers[before].freeze();
-    let after = group.switched(before);
-    works(&group.servers[after]).await;
-    let work = load.end().await;
-    assert!((700 * MS..50 * SECOND).contains(&work.gap), "{work:?}");
-    group.servers[before].thaw();
-    end(&group.servers[after], [&locks]).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiter_is_woken_on_the_new_master() {
-    let mut group = Sentinels::start(SECOND);
-    let (ours, theirs) = (client(&group).await, client(&group).await);
-    let guard = ours.rlock("a").lock().await.unwrap();
-    let waiting = waiter(theirs.rlock("a"));
-    let master = group.master();
-    listens(&group.servers[master]).await;
-    replicated(&group.servers[master], 2).await;
-    let before = group.lose_master();
-    let after = group.switched(before);
-    listens(&group.servers[after]).await;
-    guard.unlock().await.unwrap();
-    woken_by_message(waiting).await.unlock().await.unwrap();
-    end(&group.servers[after], [&ours, &theirs]).await;
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_without_a_master_fails_when_its_time_is_up() {
     let mut group = Sentinels::start(60 * SECOND);
@@ -105,28 +70,4 @@ async fn a_call_without_a_master_fails_when_its_time_is_up() {
     let tried = timeout(LIMIT, locks.rlock("a").try_lock_for(300 * MS)).await.unwrap();
     assert!(tried.is_err(), "nobody answered");
     soon(async { drop(locks) }).await;
-}
-
-/// To connect to a sentinel takes several round trips, and a question takes one.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failover_is_followed_although_connecting_takes_longer_than_a_question() {
-    let mut group = Sentinels::start(SECOND);
-    let mut proxies = Vec::new();
-    for sentinel in &group.sentinels {
-        proxies.push(Proxy::to(sentinel.port()).await);
-    }
-    let source = Source::sentinel(MASTER, proxies.iter().map(Proxy::url), "redis://servers/");
-    let config = patient().retry_timeout(20 * SECOND).build().unwrap();
-    let locks = LockClient::connect_with(source, config).await.unwrap();
-    locks.rlock("a").lock().await.unwrap().unlock().await.unwrap();
-    for proxy in &proxies {
-        proxy.set(Faults { delay: 80 * MS, ..Faults::default() });
-        proxy.cut();
-    }
-    let before = group.lose_master();
-    let after = group.switched(before);
-    let guard = locks.rlock("a").lock().await.unwrap();
-    assert!(group.servers[after].run::<bool>(&["EXISTS", "a"]));
-    guard.unlock().await.unwrap();
-    end(&group.servers[after], [&locks]).await;
 }

@@ -22,17 +22,14 @@ fn answers(server: &Server, command: &[&str], code: &str) -> bool {
 }
 
 for_each_lock! {
-    scripts_that_were_flushed_are_loaded_again
-    killed_connections_are_replaced
-    a_server_that_restarts_with_its_data_keeps_the_locks
-    calls_ride_out_a_restart
-    a_paused_server_delays_calls_and_loses_no_hold
-    out_of_memory_refuses_new_locks_but_not_renewal_or_release
-    a_replica_grants_nothing
-    acquires_wait_for_a_server_that_loads_its_data
-    acquires_wait_for_a_server_that_is_busy_with_a_script
-    a_connection_to_a_replica_is_replaced
-    a_release_that_is_refused_is_repeated
-    shutdown_repeats_a_release_that_was_refused
-    faults_under_load_break_no_exclusion_and_leave_no_lock
+    fair: FairLocks, read: ReadLocks, rlock: RLocks => {
+        scripts_that_were_flushed_are_loaded_again
+        calls_ride_out_a_restart
+        a_paused_server_delays_calls_and_loses_no_hold
+        out_of_memory_refuses_new_locks_but_not_renewal_or_release
+        a_replica_grants_nothing
+        acquires_wait_for_a_server_that_loads_its_data
+        acquires_wait_for_a_server_that_is_busy_with_a_script
+        a_connection_to_a_replica_is_replaced
+    }
 }

@@ -1,13 +1,12 @@
 //! A server or a connection that is gone for a while, or that lost its scripts or data.
 
-use lockkeeper::{LockConfig, LockGuard};
+use lockkeeper::LockConfig;
 use tokio::runtime::Runtime;
 use tokio::time::{Instant, sleep};
 
 use crate::support::fixture::Fixture;
 use crate::support::{
-    Faults, LIMIT, MS, SECOND, Scene, Server, connect, eventually, listens, patient, renewed, soon,
-    throughout, timed, waiter,
+    Faults, MS, SECOND, Scene, connect, eventually, listens, patient, renewed, soon, throughout, waiter,
 };
 
 /// Guarantee 17. `NOSCRIPT`.
@@ -36,47 +35,6 @@ pub async fn scripts_that_were_flushed_are_loaded_again<F: Fixture>() {
     flush();
     assert!(!lock.force_unlock().await.unwrap());
     assert!(scene.server.calls("eval") >= flushed - 1, "no script was missing, so this test shows nothing");
-    drop((lock, locks));
-    scene.end().await;
-}
-
-/// Guarantee 17.
-pub async fn killed_connections_are_replaced<F: Fixture>() {
-    let scene = Scene::start();
-    let locks = scene.client_with(patient().watchdog_lease(5 * SECOND)).await;
-    let mut lock = F::lock(&locks, "a");
-    for _ in 0..3 {
-        let guard = lock.lock().await.unwrap();
-        for _ in 0..3 {
-            scene.disconnect().await;
-            let (locked, took) = timed(lock.is_locked()).await;
-            assert!(locked.unwrap() && took < 5 * SECOND, "{took:?}");
-        }
-        assert!(!guard.is_lost());
-        let _: u32 = scene.server.run(&["CLIENT", "KILL", "TYPE", "normal"]);
-        guard.unlock().await.unwrap();
-    }
-    drop((lock, locks));
-    scene.end().await;
-}
-
-/// Guarantee 17.
-pub async fn a_server_that_restarts_with_its_data_keeps_the_locks<F: Fixture>() {
-    let server = Server::with(&["--appendonly", "yes", "--appendfsync", "always"]);
-    let mut scene = Scene::with(server);
-    let lease = 5 * SECOND;
-    let locks = scene.client_with(patient().watchdog_lease(lease)).await;
-    let mut lock = F::lock(&locks, "a");
-    let guard = lock.lock().await.unwrap();
-    let started = |server: &Server| -> String { server.run::<String>(&["INFO", "server"]) };
-    let run_id = |info: String| info.lines().find(|line| line.starts_with("run_id:")).map(str::to_owned);
-    let before = run_id(started(&scene.server));
-    scene.server.restart();
-    assert_ne!(run_id(started(&scene.server)), before);
-    let inner = soon(lock.lock()).await.unwrap();
-    throughout(lease, async || assert!(!guard.is_lost() && !inner.is_lost())).await;
-    inner.unlock().await.unwrap();
-    guard.unlock().await.unwrap();
     drop((lock, locks));
     scene.end().await;
 }
@@ -129,64 +87,6 @@ pub async fn a_paused_server_delays_calls_and_loses_no_hold<F: Fixture>() {
     }
     locks.shutdown().await.unwrap();
     drop(locks);
-    scene.end().await;
-}
-
-/// Guarantees 1, 11 and 17. Cut and silent connections, lost subscriptions and flushed scripts, all under load.
-pub async fn faults_under_load_break_no_exclusion_and_leave_no_lock<F: Fixture>() {
-    const ALL: u32 = 1_000;
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let config = LockConfig::builder().command_timeout(150 * MS);
-    let locks = connect(proxy.url(), config).await;
-    let inside = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
-    let mut working = tokio::task::JoinSet::new();
-    for task in 0..8 {
-        let (locks, inside) = (locks.clone(), std::sync::Arc::clone(&inside));
-        working.spawn(async move {
-            use std::sync::atomic::Ordering::SeqCst;
-            let mut sections = 0_u32;
-            let start = Instant::now();
-            while start.elapsed() < 4 * SECOND {
-                let is_rival = task % 2 == 0;
-                let got = match is_rival {
-                    true => F::rival(&locks, "a").lock().await.map(LockGuard::into_plain),
-                    false => F::lock(&locks, "a").lock().await.map(LockGuard::into_plain),
-                };
-                let Ok(guard) = got else { continue };
-                let share = if F::IS_SHARED && !is_rival { 1 } else { ALL };
-                assert!(
-                    inside.fetch_add(share, SeqCst) + share <= ALL,
-                    "two holders exclude each other and are both inside"
-                );
-                tokio::task::yield_now().await;
-                inside.fetch_sub(share, SeqCst);
-                let _ = guard.unlock().await;
-                sections += 1;
-            }
-            sections
-        });
-    }
-    let mut faults = 0;
-    while !working.is_empty() && faults < 12 {
-        sleep(250 * MS).await; // the time between two faults
-        match faults % 4 {
-            0 => proxy.cut(),
-            1 => proxy.set_existing(Faults::black_hole()),
-            2 => drop(scene.server.run::<u32>(&["CLIENT", "KILL", "TYPE", "pubsub"])),
-            _ => scene.server.run::<()>(&["SCRIPT", "FLUSH"]),
-        }
-        faults += 1;
-    }
-    let sections: u32 = soon(working.join_all()).await.into_iter().sum();
-    println!("{sections} sections, {faults} faults");
-    assert!(sections > 10 && faults == 12);
-    proxy.cut();
-    let (guard, took) = timed(async { F::lock(&locks, "a").lock().await }).await;
-    assert!(took < LIMIT / 2, "{took:?}"); // the lease of an orphan is 30 s
-    guard.unwrap().unlock().await.unwrap();
-    locks.shutdown().await.unwrap();
-    drop((locks, proxy));
     scene.end().await;
 }
 

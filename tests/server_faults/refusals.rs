@@ -192,44 +192,6 @@ fn held(scene: &Scene) -> Vec<String> {
     scene.server.keys().into_iter().filter(|key| !key.contains("token")).collect()
 }
 
-/// Guarantee 17. An administrator takes a right away for a second, by mistake.
-pub async fn a_release_that_is_refused_is_repeated<F: Fixture>() {
-    let scene = Scene::start();
-    let locks = client_of_a_user(&scene).await;
-    let unlocked = F::lock(&locks, "a").lock().await.unwrap();
-    let dropped = F::lock(&locks, "b").lock().await.unwrap();
-    scene.server.run::<()>(&["ACL", "SETUSER", "u", "-evalsha"]);
-    let refused = unlocked.unlock().await;
-    assert!(matches!(refused, Err(Error::Permission(_))), "{refused:?}");
-    drop(dropped);
-    sleep(SECOND).await;
-    assert!(!held(&scene).is_empty(), "nothing was released");
-    scene.server.run::<()>(&["ACL", "SETUSER", "u", "+evalsha"]);
-    within(5 * SECOND, "both locks are released", || held(&scene), Vec::is_empty).await;
-    locks.shutdown().await.unwrap();
-    drop(locks);
-    scene.end().await;
-}
-
-/// Guarantee 17. Each `shutdown` asks the server again.
-pub async fn shutdown_repeats_a_release_that_was_refused<F: Fixture>() {
-    let scene = Scene::start();
-    let locks = client_of_a_user(&scene).await;
-    let guard = F::lock(&locks, "a").lock().await.unwrap();
-    scene.server.run::<()>(&["ACL", "SETUSER", "u", "-evalsha"]);
-    assert!(matches!(guard.unlock().await, Err(Error::Permission(_))));
-    for _ in 0..2 {
-        let (refused, took) = timed(locks.shutdown()).await;
-        assert!(matches!(refused, Err(Error::Permission(_))), "{refused:?}");
-        assert!(took < 3 * SECOND, "the error is returned at once: {took:?}");
-    }
-    scene.server.run::<()>(&["ACL", "SETUSER", "u", "+evalsha"]);
-    locks.shutdown().await.unwrap();
-    assert_eq!(held(&scene), [""; 0], "the lock is released when `shutdown` returns");
-    drop(locks);
-    scene.end().await;
-}
-
 /// Guarantee 17. The user may not log in for a second, and its connections end.
 #[tokio::test]
 async fn a_release_is_repeated_until_the_user_may_log_in_again() {

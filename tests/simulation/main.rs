@@ -3,7 +3,6 @@
 #![allow(missing_docs, unreachable_pub, reason = "a test")]
 
 mod bursts;
-mod chains;
 mod claims;
 mod classes;
 mod cluster;

@@ -4,17 +4,63 @@ use super::options::{at_least, at_most, fixed};
 use std::time::Duration;
 
 use lockkeeper::{
-    BaseLock, FairLock, FencedLock, Lock, LockClient, MultiLock, Owner, RLock, ReadLock, RedLock, WriteLock,
-    kind,
+    BaseLock, Claims, Error, FairLock, FencedLock, FencingToken, Lock, LockClient, LockGuard, LockOptions,
+    MultiLock, Owner, PermitId, RLock, ReadLock, RedLock, Semaphore, WriteLock, kind,
 };
 
-/// A lock type under test.
-pub trait Fixture: Send + Sync + 'static {
-    type Kind: BaseLock;
-    type Rival: BaseLock;
+/// What can be acquired: a lock, a permit of a semaphore, a name of a group.
+pub trait Acquire: Send + Sync + 'static {
+    type Extra: Send + Sync + 'static;
+
+    fn lock(&mut self) -> impl Future<Output = Result<LockGuard<Self::Extra>, Error>> + Send;
+    fn try_lock(&mut self) -> impl Future<Output = Result<Option<LockGuard<Self::Extra>>, Error>> + Send;
+    fn try_lock_for(
+        &mut self,
+        wait: Duration,
+    ) -> impl Future<Output = Result<Option<LockGuard<Self::Extra>>, Error>> + Send;
+}
+
+/// What is under test, and its rival.
+pub trait Subject: Send + Sync + 'static {
+    type Handle: Acquire;
+    type Rival: Acquire;
 
     /// Whether many owners can hold it together.
     const IS_SHARED: bool = false;
+    /// The number of commands that acquire it, and of those that release it.
+    const COMMANDS: u64 = 1;
+
+    fn with(client: &LockClient, name: &str, options: &LockOptions) -> Self::Handle;
+    /// What has the same name and excludes it.
+    fn rival(client: &LockClient, name: &str) -> Self::Rival;
+
+    fn lock(client: &LockClient, name: &str) -> Self::Handle {
+        Self::with(client, name, &LockOptions::default())
+    }
+
+    /// The same with a fixed lease.
+    fn leased(client: &LockClient, name: &str, lease: Duration) -> Self::Handle {
+        Self::with(client, name, &fixed(lease))
+    }
+
+    /// The same with a longest hold.
+    fn bounded(client: &LockClient, name: &str, most: Duration) -> Self::Handle {
+        Self::with(client, name, &at_most(most))
+    }
+
+    /// The same with a least hold.
+    fn kept(client: &LockClient, name: &str, least: Duration) -> Self::Handle {
+        Self::with(client, name, &at_least(least))
+    }
+}
+
+/// A lock type under test.
+pub trait Fixture:
+    Subject<Handle = Lock<'static, Self::Kind>, Rival = Lock<'static, Self::Opponent>>
+{
+    type Kind: BaseLock;
+    type Opponent: BaseLock;
+
     const IS_READ_WRITE: bool = false;
 
     /// The scripts that acquire it, show its hold count, renew it and release it.
@@ -22,16 +68,6 @@ pub trait Fixture: Send + Sync + 'static {
     const SHOW: &'static str = "rlock/show.lua";
     const RENEW: &'static str = "rlock/renew.lua";
     const RELEASE: &'static str;
-
-    fn lock(client: &LockClient, name: &str) -> Lock<'static, Self::Kind>;
-    /// A lock of the same name that excludes it.
-    fn rival(client: &LockClient, name: &str) -> Lock<'static, Self::Rival>;
-    /// The same lock with a fixed lease.
-    fn leased(client: &LockClient, name: &str, lease: Duration) -> Lock<'static, Self::Kind>;
-    /// The same lock with a longest hold.
-    fn bounded(client: &LockClient, name: &str, most: Duration) -> Lock<'static, Self::Kind>;
-    /// The same lock with a least hold.
-    fn kept(client: &LockClient, name: &str, least: Duration) -> Lock<'static, Self::Kind>;
 }
 
 /// A lock type that an `Owner` can lend.
@@ -39,7 +75,106 @@ pub trait Lending: Fixture {
     /// The lock of an owner.
     fn lent<'a>(owner: &'a mut Owner, name: &str) -> Lock<'a, Self::Kind>;
     /// The same lock with a fixed lease.
-    fn lent_leased<'a>(owner: &'a mut Owner, name: &str, lease: Duration) -> Lock<'a, Self::Kind>;
+    fn lent_leased<'a>(owner: &'a mut Owner, name: &str, lease: Duration) -> Lock<'a, Self::Kind> {
+        Self::lent(owner, name).with(&fixed(lease))
+    }
+}
+
+impl<K: BaseLock> Acquire for Lock<'static, K> {
+    type Extra = K::Extra;
+
+    fn lock(&mut self) -> impl Future<Output = Result<LockGuard<K::Extra>, Error>> + Send {
+        Lock::lock(self)
+    }
+
+    fn try_lock(&mut self) -> impl Future<Output = Result<Option<LockGuard<K::Extra>>, Error>> + Send {
+        Lock::try_lock(self)
+    }
+
+    fn try_lock_for(
+        &mut self,
+        wait: Duration,
+    ) -> impl Future<Output = Result<Option<LockGuard<K::Extra>>, Error>> + Send {
+        Lock::try_lock_for(self, wait)
+    }
+}
+
+/// The only permit of a semaphore.
+pub struct Permit(Semaphore);
+
+impl Acquire for Permit {
+    type Extra = PermitId;
+
+    fn lock(&mut self) -> impl Future<Output = Result<LockGuard<PermitId>, Error>> + Send {
+        self.0.acquire()
+    }
+
+    fn try_lock(&mut self) -> impl Future<Output = Result<Option<LockGuard<PermitId>>, Error>> + Send {
+        self.0.try_acquire()
+    }
+
+    fn try_lock_for(
+        &mut self,
+        wait: Duration,
+    ) -> impl Future<Output = Result<Option<LockGuard<PermitId>>, Error>> + Send {
+        self.0.try_acquire_for(wait)
+    }
+}
+
+pub struct Permits;
+
+impl Subject for Permits {
+    type Handle = Permit;
+    type Rival = Permit;
+
+    fn with(client: &LockClient, name: &str, options: &LockOptions) -> Permit {
+        Permit(client.semaphore(format!("{PERMITS_OF}{name}"), 1).with(options))
+    }
+
+    fn rival(client: &LockClient, name: &str) -> Permit {
+        Self::lock(client, name)
+    }
+}
+
+/// The names of these semaphores begin with it. Their number of permits stays on the server.
+pub const PERMITS_OF: &str = "permits of ";
+
+/// The only name of a group. Nobody can wait for it.
+pub struct Claim(Claims);
+
+impl Acquire for Claim {
+    type Extra = FencingToken;
+
+    async fn lock(&mut self) -> Result<LockGuard<FencingToken>, Error> {
+        Ok(self.try_lock().await?.expect("the name is free"))
+    }
+
+    fn try_lock(&mut self) -> impl Future<Output = Result<Option<LockGuard<FencingToken>>, Error>> + Send {
+        self.0.claim(["claim"])
+    }
+
+    fn try_lock_for(
+        &mut self,
+        _: Duration,
+    ) -> impl Future<Output = Result<Option<LockGuard<FencingToken>>, Error>> + Send {
+        self.try_lock()
+    }
+}
+
+pub struct ClaimedNames;
+
+/// For others, the name is an `RLock`.
+impl Subject for ClaimedNames {
+    type Handle = Claim;
+    type Rival = RLock<'static>;
+
+    fn with(client: &LockClient, name: &str, options: &LockOptions) -> Claim {
+        Claim(client.claims(name).with(options))
+    }
+
+    fn rival(client: &LockClient, name: &str) -> RLock<'static> {
+        client.rlock(format!("{{{name}}}:claim"))
+    }
 }
 
 /// A lock type whose rival is the same type.
@@ -47,41 +182,30 @@ macro_rules! fixture {
     ($fixture:ident: $kind:ident $lock:ident by $method:ident, acquire in $acquire:literal, release in $release:literal) => {
         pub struct $fixture;
 
-        impl Fixture for $fixture {
-            type Kind = kind::$kind;
-            type Rival = kind::$kind;
+        impl Subject for $fixture {
+            type Handle = $lock<'static>;
+            type Rival = $lock<'static>;
 
-            const ACQUIRE: &'static str = concat!($acquire, "/acquire.lua");
-            const RELEASE: &'static str = concat!($release, "/release.lua");
-
-            fn lock(client: &LockClient, name: &str) -> $lock<'static> {
-                client.$method(name)
+            fn with(client: &LockClient, name: &str, options: &LockOptions) -> $lock<'static> {
+                client.$method(name).with(options)
             }
 
             fn rival(client: &LockClient, name: &str) -> $lock<'static> {
                 client.$method(name)
             }
+        }
 
-            fn leased(client: &LockClient, name: &str, lease: Duration) -> $lock<'static> {
-                client.$method(name).with(&fixed(lease))
-            }
+        impl Fixture for $fixture {
+            type Kind = kind::$kind;
+            type Opponent = kind::$kind;
 
-            fn bounded(client: &LockClient, name: &str, most: Duration) -> $lock<'static> {
-                client.$method(name).with(&at_most(most))
-            }
-
-            fn kept(client: &LockClient, name: &str, least: Duration) -> $lock<'static> {
-                client.$method(name).with(&at_least(least))
-            }
+            const ACQUIRE: &'static str = concat!($acquire, "/acquire.lua");
+            const RELEASE: &'static str = concat!($release, "/release.lua");
         }
 
         impl Lending for $fixture {
             fn lent<'a>(owner: &'a mut Owner, name: &str) -> Lock<'a, Self::Kind> {
                 owner.$method(name)
-            }
-
-            fn lent_leased<'a>(owner: &'a mut Owner, name: &str, lease: Duration) -> Lock<'a, Self::Kind> {
-                owner.$method(name).with(&fixed(lease))
             }
         }
     };
@@ -93,87 +217,73 @@ fixture!(RLocks: Reentrant RLock by rlock, acquire in "rlock", release in "rlock
 
 /// One side of a read-write lock. Its rival is the write lock.
 macro_rules! read_write_fixture {
-    ($fixture:ident: $kind:ident $lock:ident by $into:ident, scripts in $folder:literal $(, $name:ident: $type:ty = $value:expr)*) => {
+    ($fixture:ident: $kind:ident $lock:ident by $into:ident, shared: $shared:literal, scripts in $folder:literal $(, $name:ident = $value:expr)*) => {
         pub struct $fixture;
 
-        impl Fixture for $fixture {
-            type Kind = kind::$kind;
-            type Rival = kind::Write;
+        impl Subject for $fixture {
+            type Handle = $lock<'static>;
+            type Rival = WriteLock<'static>;
 
-            const IS_READ_WRITE: bool = true;
-            $(const $name: $type = $value;)*
+            const IS_SHARED: bool = $shared;
 
-            const ACQUIRE: &'static str = concat!($folder, "/acquire.lua");
-            const RELEASE: &'static str = concat!($folder, "/release.lua");
-
-            fn lock(client: &LockClient, name: &str) -> $lock<'static> {
-                client.read_write_lock(name).$into()
+            fn with(client: &LockClient, name: &str, options: &LockOptions) -> $lock<'static> {
+                client.read_write_lock(name).with(options).$into()
             }
 
             fn rival(client: &LockClient, name: &str) -> WriteLock<'static> {
                 client.read_write_lock(name).into_write()
             }
+        }
 
-            fn leased(client: &LockClient, name: &str, lease: Duration) -> $lock<'static> {
-                client.read_write_lock(name).$into().with(&fixed(lease))
-            }
+        impl Fixture for $fixture {
+            type Kind = kind::$kind;
+            type Opponent = kind::Write;
 
-            fn bounded(client: &LockClient, name: &str, most: Duration) -> $lock<'static> {
-                client.read_write_lock(name).with(&at_most(most)).$into()
-            }
-
-            fn kept(client: &LockClient, name: &str, least: Duration) -> $lock<'static> {
-                client.read_write_lock(name).with(&at_least(least)).$into()
-            }
+            const IS_READ_WRITE: bool = true;
+            const ACQUIRE: &'static str = concat!($folder, "/acquire.lua");
+            $(const $name: &'static str = $value;)*
+            const RELEASE: &'static str = concat!($folder, "/release.lua");
         }
 
         impl Lending for $fixture {
             fn lent<'a>(owner: &'a mut Owner, name: &str) -> Lock<'a, Self::Kind> {
                 owner.read_write_lock(name).$into()
             }
-
-            fn lent_leased<'a>(owner: &'a mut Owner, name: &str, lease: Duration) -> Lock<'a, Self::Kind> {
-                owner.read_write_lock(name).with(&fixed(lease)).$into()
-            }
         }
     };
 }
 
-read_write_fixture!(ReadLocks: Read ReadLock by into_read, scripts in "read",
-    IS_SHARED: bool = true, SHOW: &'static str = "read/show.lua", RENEW: &'static str = "read/renew.lua");
-read_write_fixture!(WriteLocks: Write WriteLock by into_write, scripts in "write");
+read_write_fixture!(ReadLocks: Read ReadLock by into_read, shared: true, scripts in "read",
+    SHOW = "read/show.lua", RENEW = "read/renew.lua");
+read_write_fixture!(WriteLocks: Write WriteLock by into_write, shared: false, scripts in "write");
 
 /// Several locks as one. The rival names them in the opposite order.
 macro_rules! joined_fixture {
     ($fixture:ident: $kind:ident $lock:ident of $names:expr) => {
         pub struct $fixture;
 
-        impl Fixture for $fixture {
-            type Kind = kind::$kind;
-            type Rival = kind::$kind;
+        impl Subject for $fixture {
+            type Handle = $lock;
+            type Rival = $lock;
 
-            const ACQUIRE: &'static str = "rlock/acquire.lua";
-            const RELEASE: &'static str = "rlock/release.lua";
+            const COMMANDS: u64 = $names.len() as u64;
 
-            fn lock(client: &LockClient, name: &str) -> $lock {
-                $lock::new($names.iter().map(|suffix| client.rlock(format!("{name}{suffix}")))).unwrap()
+            fn with(client: &LockClient, name: &str, options: &LockOptions) -> $lock {
+                let members = $names.iter().map(|suffix| client.rlock(format!("{name}{suffix}")));
+                $lock::new(members).unwrap().with(options)
             }
 
             fn rival(client: &LockClient, name: &str) -> $lock {
                 $lock::new($names.iter().rev().map(|suffix| client.rlock(format!("{name}{suffix}")))).unwrap()
             }
+        }
 
-            fn leased(client: &LockClient, name: &str, lease: Duration) -> $lock {
-                Self::lock(client, name).with(&fixed(lease))
-            }
+        impl Fixture for $fixture {
+            type Kind = kind::$kind;
+            type Opponent = kind::$kind;
 
-            fn bounded(client: &LockClient, name: &str, most: Duration) -> $lock {
-                Self::lock(client, name).with(&at_most(most))
-            }
-
-            fn kept(client: &LockClient, name: &str, least: Duration) -> $lock {
-                Self::lock(client, name).with(&at_least(least))
-            }
+            const ACQUIRE: &'static str = "rlock/acquire.lua";
+            const RELEASE: &'static str = "rlock/release.lua";
         }
     };
 }

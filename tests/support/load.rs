@@ -1,4 +1,4 @@
-//! Work that goes on during a fault, and a ledger that proves that no two sections overlapped.
+//! Work that goes on during a fault, and sections that the judge of `lockkeeper verify` reads.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,8 +10,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use super::fixture::{
-    FairLocks, FencedLocks, Fixture, MultiLocks, RLocks, ReadLocks, SingleRedLocks, WriteLocks,
+    FairLocks, FencedLocks, Fixture, MultiLocks, RLocks, ReadLocks, SingleRedLocks, Subject, WriteLocks,
 };
+use super::verify::check;
 use super::{MS, soon};
 
 /// How many names of each type are used.
@@ -113,7 +114,7 @@ impl Load {
             ledger.entry(log.name).or_default().extend(log.sections);
         }
         for (name, sections) in ledger {
-            check(&name, sections);
+            check(&name, &sections);
         }
         all
     }
@@ -123,22 +124,6 @@ impl Load {
 pub fn names() -> impl Iterator<Item = String> {
     let kinds = ["fair", "fenced", "multi", "read_write", "red", "rlock"];
     kinds.into_iter().flat_map(|kind| (0..NAMES).map(move |number| format!("{kind}:{number}")))
-}
-
-/// Checks that a section without others overlaps none, and that tokens grow.
-pub fn check(name: &str, mut sections: Vec<Section>) {
-    sections.sort_by_key(|section| section.start);
-    let (mut last, mut last_alone, mut token): (Option<Section>, Option<Section>, _) = (None, None, None);
-    for section in sections {
-        let before = if section.is_shared { last_alone } else { last };
-        let is_apart = before.is_none_or(|before| before.end <= section.start);
-        assert!(is_apart, "two sections of {name} overlap: {before:?} and {section:?}");
-        assert!(section.token.is_none() || section.token > token, "{name}: {token:?}, then {section:?}");
-        token = section.token;
-        let later = |one: Option<Section>| one.filter(|one| one.end > section.end).or(Some(section));
-        last = later(last);
-        last_alone = if section.is_shared { last_alone } else { later(last_alone) };
-    }
 }
 
 impl Log {

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
-use serde::{Deserialize, Serialize};
 
 use super::duration;
+pub(crate) use crate::verify::history::Examined;
 
 const PATTERN: &str = "Which names: * is any text, ? one byte, [ab] one of these";
 
@@ -31,11 +32,12 @@ A holder:
   is_connected   false: its client has no connection, so its process has perhaps
                  ended. null: unknown
   held_for_ms    for how long it has held the lock. null: unknown
+  acquired_at    where in its program: file and line. null: unknown
 
 identity and is_connected are unknown if Redisson or an older version of
 lockkeeper holds the lock, if the server does not name its connections, or if
-this user may not call CLIENT LIST. held_for_ms is unknown for the first one or
-two seconds, beyond the 500 oldest holds of a client, for a fixed lease without
+this user may not call CLIENT LIST. held_for_ms and acquired_at are unknown for
+the first one or two seconds, beyond the 500 oldest holds of a client, for a fixed lease without
 the right CLIENT TRACKING, for Redisson, and for a client with another
 `name_prefix`.
 
@@ -61,6 +63,11 @@ pub(crate) struct Ls {
     /// Without this, each lock is printed as soon as it is found. With it, all of them must fit into memory
     #[arg(long)]
     pub(crate) sort: bool,
+    /// Lists only what clients tell, without a look at each key of the server
+    ///
+    /// A line on standard error says what they do not tell. In JSON, a hold has lock, kind, owner, identity, held_for_ms and acquired_at
+    #[arg(long, conflicts_with = "pattern")]
+    pub(crate) fast: bool,
     /// Prints JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -203,14 +210,19 @@ pub(crate) enum Use {
     Linger,
 }
 
-/// The types of locks, and semaphores, as `ls` names them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Examined {
-    Rlock,
-    Fair,
-    Read,
-    Write,
-    Fenced,
-    Semaphore,
+impl ValueEnum for Examined {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Rlock, Self::Fair, Self::Read, Self::Write, Self::Fenced, Self::Semaphore]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(match self {
+            Self::Rlock => "rlock",
+            Self::Fair => "fair",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Fenced => "fenced",
+            Self::Semaphore => "semaphore",
+        }))
+    }
 }

@@ -13,7 +13,8 @@ use tokio::process::{Child, ChildStdin};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::cable::Cable;
-use super::history::{Event, Phase, What, now};
+use super::history::{Event, What};
+use super::journal::{Phase, now};
 use super::worker::Orders;
 use crate::connect::at_address;
 use crate::exit::Failure;

@@ -28,9 +28,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::history::{Event, MAIN, PERMITS, What, name_of};
+use super::history::{Event, Examined, MAIN, PERMITS, What, name_of};
 use super::picture::picture;
-use crate::args::Examined;
 
 const MS: u64 = 1_000_000;
 
@@ -508,4 +507,5 @@ fn turns(calls: &[&Call], lease: u64, disturbed: &BTreeMap<u32, Vec<Times>>, ver
 }
 
 #[cfg(test)]
+#[path = "judge/tests.rs"]
 mod tests;

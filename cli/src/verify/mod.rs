@@ -11,7 +11,8 @@
 
 mod cable;
 mod faults;
-mod history;
+pub(crate) mod history;
+mod journal;
 mod judge;
 mod picture;
 mod report;
@@ -34,7 +35,8 @@ use crate::args::{Connection, Examined, Verify};
 use crate::connect::{Settings, address_of};
 use crate::exit::{Failure, UNAVAILABLE, VIOLATION, print, print_json, tell};
 use faults::Workers;
-use history::{Event, MAIN, What, now};
+use history::{Event, MAIN, What};
+use journal::now;
 use judge::Verdict;
 use worker::Orders;
 
@@ -47,7 +49,7 @@ const PROGRESS: Duration = Duration::from_secs(10);
 
 pub(crate) async fn verify(connection: Connection, options: Verify) -> Result<ExitCode, Failure> {
     let events = match &options.judge {
-        Some(path) => history::read(path).map_err(|error| {
+        Some(path) => journal::read(path).map_err(|error| {
             Failure::usage(format!("the history {} cannot be read: {error}", path.display()))
         })?,
         None => run(connection, &options).await?,
@@ -152,12 +154,12 @@ async fn run(connection: Connection, options: &Verify) -> Result<Vec<Event>, Fai
     let _ = locks.shutdown().await; // this client holds nothing
     let mut events = events.into_inner().unwrap_or_else(PoisonError::into_inner);
     for entry in fs::read_dir(&folder.0).map_err(Failure::output)? {
-        events.extend(history::read(&entry.map_err(Failure::output)?.path()).map_err(Failure::output)?);
+        events.extend(journal::read(&entry.map_err(Failure::output)?.path()).map_err(Failure::output)?);
     }
     // The sort is stable: events of one process at one time stay in their order.
     events.sort_by_key(|event| event.at);
     if let Some(path) = &options.history {
-        history::save(path, &events).map_err(Failure::output)?;
+        journal::save(path, &events).map_err(Failure::output)?;
     }
     Ok(events)
 }

@@ -7,7 +7,8 @@ use futures_util::future::join_all;
 use lockkeeper::{Error, LockClient, Result};
 use tokio::time::sleep;
 
-use super::history::{Event, MAIN, PERMITS, What, name_of, now};
+use super::history::{Event, MAIN, PERMITS, What, name_of};
+use super::journal::now;
 use super::worker::TICK;
 use crate::args::Examined;
 use crate::exit::tell;

@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use super::history::{Journal, LOCKS, PERMITS, Phase, What, name_of, now};
+use super::history::{LOCKS, PERMITS, What, name_of};
+use super::journal::{Journal, Phase, now};
 
 use crate::args::{Connection, Examined};
 use crate::connect::Settings;

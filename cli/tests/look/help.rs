@@ -23,7 +23,7 @@ fn the_help_fits_a_screen() {
 fn the_long_help_lists_the_fields_of_json() {
     for (command, fields) in [
         ("ls", "name kind holders permits expires_in_ms queued listeners"),
-        ("ls", "owner client holds expires_in_ms identity is_connected held_for_ms"),
+        ("ls", "owner client holds expires_in_ms identity is_connected held_for_ms acquired_at"),
         ("why", "is_deadlock links lock holder waits_for client_waits age_ms at"),
         ("watch", "at name change lock"),
         ("doctor", "check level server text advice ignored"),

@@ -31,7 +31,7 @@ fn without_locks_the_list_is_empty() {
     assert_eq!(list(&server, &[]), json!([]));
     assert_eq!(
         shown(&mut at(&server.url(), &["ls"])),
-        "NAME\tTYPE\tOWNER\tCLIENT\tHOLDS\tHELD\tLEASE\tWAITERS\n"
+        "NAME  TYPE  OWNER  CLIENT  HOLDS  HELD  LEASE  WAITERS  AT\n"
     );
 }
 
@@ -96,13 +96,31 @@ async fn locks_of_all_types_are_listed_sorted_by_name() {
     assert!(holder["expires_in_ms"].as_u64().is_some_and(|left| left > 0 && left <= 31_000), "{all}");
 
     let text = shown(&mut at(&server.url(), &["ls", "--sort"]));
-    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split('\t').collect()).collect();
-    assert_eq!(lines[0], ["NAME", "TYPE", "OWNER", "CLIENT", "HOLDS", "HELD", "LEASE", "WAITERS"]);
+    let starts = |line: &str| {
+        let chars: Vec<char> = line.chars().collect();
+        let begins = |at: &usize| chars[*at] != ' ' && (*at == 0 || chars[*at - 1] == ' ');
+        (0..chars.len()).filter(begins).collect::<Vec<_>>()
+    };
+    let columns = starts(text.lines().next().expect("a header"));
+    let cell = |line: &[char], column: usize| {
+        let end = columns.get(column + 1).map_or(line.len(), |end| *end);
+        line[columns[column]..end].iter().collect::<String>().trim_end().to_owned()
+    };
+    let lines: Vec<Vec<String>> = text
+        .lines()
+        .map(|line| {
+            (0..columns.len()).map(|column| cell(&line.chars().collect::<Vec<_>>(), column)).collect()
+        })
+        .collect();
+    assert_eq!(lines[0], ["NAME", "TYPE", "OWNER", "CLIENT", "HOLDS", "HELD", "LEASE", "WAITERS", "AT"]);
     assert_eq!(lines.len(), 9, "{text}");
     assert_eq!(lines[1][..5], ["a:reentrant", "rlock", &outer.owner_id(), identity, "2"]);
-    assert_eq!([lines[1][7], lines[2][7], lines[3][7]], ["1 client", "2", "0"]);
+    assert_eq!([&lines[1][7], &lines[2][7], &lines[3][7]], ["1 client", "2", "0"]);
     assert_eq!(lines[4][2].split(',').count(), 2, "both readers: {text}");
-    assert_eq!(lines[7], ["g:endless\\t\\u{1b}[2J", "rlock", JAVA, "unknown", "1", "unknown", "never", "0"]);
+    assert_eq!(
+        lines[7],
+        ["g:endless\\t\\u{1b}[2J", "rlock", JAVA, "unknown", "1", "unknown", "never", "0", "unknown"]
+    );
     assert_eq!(lines[8][..5], ["h:semaphore", "semaphore", &permit.id().to_string(), identity, "1 of 3"]);
     let names = |pattern: &str| list(&server, &[pattern]).as_array().map(Vec::len);
     assert_eq!([names("[a-c]:*"), names("f:java"), names("none")], [Some(3), Some(1), Some(0)]);
@@ -138,14 +156,46 @@ async fn locks_that_are_held_for_long_are_selected() {
     let server = Server::start();
     let config = LockConfig::builder().watchdog_lease(LEASE).build().expect("settings");
     let locks = LockClient::connect_with(server.url(), config).await.expect("a client");
-    let guard = locks.rlock("a").lock().await.expect("the lock");
+    let (line, guard) = (line!(), locks.rlock("a").lock().await.expect("the lock"));
     let names = |older: &str| {
         let rows = list(&server, &["--older", older]);
         rows.as_array().expect("an array").iter().map(|row| row["name"].clone()).collect::<Vec<_>>()
     };
     wait_until("its first renewal records it", || names("500ms") == ["a"]);
     assert!(names("1h").is_empty());
+    let acquired_at = list(&server, &[])[0]["holders"][0]["acquired_at"].clone();
+    assert_eq!(acquired_at, format!("{}:{line}", file!()));
     drop(guard);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fast_list_is_what_clients_tell_and_says_what_they_do_not() {
+    let server = Server::start();
+    java_lock(&server, "java");
+    let locks = client(&server).await;
+    let fair = locks.fair_lock("b").lock().await.expect("the lock");
+    let (line, guard) = (line!(), locks.rlock("a\n").lock().await.expect("the lock"));
+    let fast = |args: &[&str]| list(&server, &[&["--fast"], args].concat());
+    wait_until("both are told", || fast(&[]).as_array().map(Vec::len) == Some(2));
+    let all = fast(&[]);
+    assert_eq!([&all[0]["lock"], &all[1]["lock"], &all[1]["kind"]], ["a\n", "b", "fair"]);
+    assert_eq!(
+        (&all[0]["owner"], &all[0]["acquired_at"]),
+        (&json!(guard.owner_id()), &json!(format!("{}:{line}", file!())))
+    );
+    assert!(all[0]["held_for_ms"].as_u64().is_some_and(|held_for| held_for >= 1_000), "{all}");
+    assert_eq!(
+        (fast(&["--kind", "fair"])[0]["lock"].clone(), fast(&["--older", "1h"])),
+        (json!("b"), json!([]))
+    );
+    let before = server.calls("scan");
+    let output = run(&mut at(&server.url(), &["ls", "--fast"]));
+    assert_eq!(server.calls("scan"), before, "the keys are not looked at");
+    let [table, said] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("text"));
+    assert!(table.starts_with("NAME  TYPE   OWNER") && table.contains("\na\\n   rlock  "), "{table}");
+    assert!(said.starts_with("2 holds; not those of Redisson, of dead processes, "), "{said}");
+    drop((fair, guard));
+    assert_eq!(run(&mut at(&server.url(), &["ls", "--fast", "a*"])).status.code(), Some(64));
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::base::Caller;
 use crate::base::clock::{self, Moment};
@@ -16,6 +15,7 @@ use crate::engine::grant::Grant;
 use crate::engine::grant::owed::Owed;
 use crate::engine::grant::owner_grants::Start;
 use crate::engine::grant::pending::PendingHold;
+use crate::engine::grant::sharing::Given;
 use crate::engine::handle::Handle;
 use crate::engine::held::HeldLock;
 use crate::engine::lock_ref::LockRef;
@@ -31,6 +31,8 @@ pub(crate) struct Attempts<'a> {
     is_try: bool,
     pub(crate) pending: PendingHold,
     pub(crate) intent: WriterIntent,
+    /// The grant of the last attempt, if its outcome is unknown.
+    before: Option<Arc<Grant>>,
     /// The deadline of the lease that was granted.
     until: Option<Moment>,
     /// More permits of the semaphore were available after the grant.
@@ -70,7 +72,18 @@ impl<'a> Attempts<'a> {
         now: Moment,
     ) -> Self {
         let (is_try, intent, leaves_permits) = (false, WriterIntent::default(), false);
-        Self { handle, caller, is_try, pending, intent, until, leaves_permits, start: now, at: now }
+        Self {
+            handle,
+            caller,
+            is_try,
+            pending,
+            intent,
+            before: None,
+            until,
+            leaves_permits,
+            start: now,
+            at: now,
+        }
     }
 
     /// Whether this owner already holds the lock.
@@ -96,6 +109,10 @@ impl<'a> Attempts<'a> {
 
     /// Attempts once. Unless the call is a try, the attempt also queues if the lock has a queue on the server.
     pub(crate) async fn attempt(&mut self) -> Result<Outcome> {
+        if let Some(before) = self.before.take() {
+            // Otherwise this attempt could be refused by what the last one acquired.
+            let _ = timeout(self.handle.config().command_timeout(), before.until_released()).await;
+        }
         loop {
             let (grant, lease) = (&self.pending.grant, self.handle.lease());
             let if_held = if self.is_try { IfHeld::Refuse } else { self.intent.if_held(clock::now) };
@@ -118,7 +135,7 @@ impl<'a> Attempts<'a> {
                     Fault::new(FaultKind::TimedOut, Sent::Unknown, late)
                 }
                 Ok((AcquireReply::Lost, _)) => {
-                    drop(self.begin_anew()?);
+                    self.begin_anew()?;
                     continue;
                 }
                 Ok((AcquireReply::OtherKind, _)) => return Err(lock.other_kind()),
@@ -136,7 +153,7 @@ impl<'a> Attempts<'a> {
                 Err(fault) => fault,
             };
             if self.is_unusable(&fault) {
-                self.release(self.handle.config().command_timeout() / 2).await?;
+                self.before = self.begin_anew()?;
             }
             return Ok(Outcome::Failed(fault));
         }
@@ -152,26 +169,17 @@ impl<'a> Attempts<'a> {
         self.pending.want == 1 && (has_too_few || !keeps_id) && grant.may_exist()
     }
 
-    /// Gives up the attempts so far, and begins a grant with a new id. Returns what has to be released.
-    fn begin_anew(&mut self) -> Result<Option<Owed>> {
+    /// Gives up the attempts so far, and begins a grant with a new id. Returns the one before, if it has to be released: the background
+    /// does so.
+    fn begin_anew(&mut self) -> Result<Option<Arc<Grant>>> {
         let fresh = self.handle.owner.begin(&self.handle.lock, clock::now(), self.caller)?;
-        let mut before = std::mem::replace(&mut self.pending, fresh);
-        Ok(before.give_up(self.at))
-    }
-
-    /// Releases what the attempts so far left on the server, and waits for that at most for `limit`. Then the background
-    /// continues. The next attempt has a new id.
-    async fn release(&mut self, limit: Duration) -> Result<()> {
-        if let Some(mut owed) = self.begin_anew()? {
-            let _ = timeout(limit, owed.release()).await;
-        }
-        Ok(())
+        Ok(Self::forget(self.handle, &mut std::mem::replace(&mut self.pending, fresh)))
     }
 
     /// Leaves the queue on the server, and removes the writer's intent, so that readers are admitted again.
     pub(crate) async fn leave_queue(&mut self) {
-        if self.handle.lock.protocol.queue().is_some() || self.intent.is_shown() {
-            let _ = self.release(self.handle.config().command_timeout() / 2).await;
+        if let Some(before) = Self::forget(self.handle, &mut self.pending) {
+            let _ = timeout(self.handle.config().command_timeout() / 2, before.until_released()).await;
         }
     }
 
@@ -188,17 +196,17 @@ impl<'a> Attempts<'a> {
     }
 
     /// Replaces what this call attempted by the hold of another owner of this client.
-    pub(crate) fn hold_instead(&mut self, (pending, until): (PendingHold, Moment)) {
-        (self.until, self.leaves_permits) = (Some(until), false);
+    pub(crate) fn hold_instead(&mut self, given: Given) {
+        (self.until, self.leaves_permits) = (Some(given.until), false);
         self.at = clock::now();
-        Self::forget(self.handle, &mut std::mem::replace(&mut self.pending, pending));
+        Self::forget(self.handle, &mut std::mem::replace(&mut self.pending, PendingHold::given(given)));
     }
 
-    /// An attempt that did not become a hold can block its own owner. So the owner's next acquire waits for its release.
-    fn forget(handle: &Handle, pending: &mut PendingHold) {
-        if let Some(owed) = pending.give_up(clock::now()) {
-            handle.owner.remembers(owed.grant());
-        }
+    /// Gives an attempt up. What the server can have of it can block its own owner, so the owner's next acquire waits for its release.
+    fn forget(handle: &Handle, pending: &mut PendingHold) -> Option<Arc<Grant>> {
+        let owed = pending.give_up(clock::now())?;
+        handle.owner.remembers(owed.grant());
+        Some(Arc::clone(owed.grant()))
     }
 }
 

@@ -11,7 +11,6 @@ use crate::base::clock;
 use crate::base::error::{ConfigError, Error, Result};
 use crate::base::timer::timeout;
 use crate::engine::grant::Grant;
-use crate::engine::grant::owed::Owed;
 use crate::engine::grant::pending::PendingHold;
 use crate::engine::handle::Handle;
 use crate::engine::held::HeldLock;
@@ -58,15 +57,17 @@ pub(crate) async fn claim(group: &Handle, names: &[String], caller: Caller) -> R
             Err(_) if group.is_closing() => return Err(Error::Closed),
             Err(fault) => fault,
         };
-        // Perhaps the server ran the claim. The next one has a new id. What the old one has is released before: otherwise it could be
-        // refused by that.
-        let mut owed: Vec<_> = pending.iter_mut().filter_map(|pending| pending.give_up(clock::now())).collect();
-        let _ = timeout(group.config().command_timeout() / 2, join_all(owed.iter_mut().map(Owed::release))).await;
+        // Perhaps the server ran the claim, and the background releases what it has. The next one has a new id.
         pending = PendingHold::claim(locks.clone(), caller);
         tries.again(fault).await.map_err(|fault| match group.check() {
             Err(Error::RuntimeGone) => Error::RuntimeGone,
             _ => of_group.error(fault),
         })?;
+        let _ = timeout(
+            group.config().command_timeout(),
+            join_all(grants.iter().map(|grant| grant.until_released())),
+        )
+        .await;
     }
 }
 

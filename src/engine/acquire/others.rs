@@ -3,6 +3,7 @@
 use crate::base::Caller;
 use crate::base::clock;
 use crate::engine::acquire::attempts::Attempts;
+use crate::engine::grant::pending::PendingHold;
 use crate::engine::grant::sharing::{Offer, join, keep_for_readers};
 use crate::engine::handle::Handle;
 use crate::engine::lock_ref::LockRef;
@@ -24,8 +25,9 @@ impl<'a> Attempts<'a> {
         if !owner.is_idle(now) {
             return None;
         }
-        let (pending, until) = join(lock, owner.key, caller, now)?;
-        Some(Self::given(handle, caller, pending, Some(until), now))
+        let given = join(lock, owner.key, caller, now)?;
+        let until = given.until;
+        Some(Self::given(handle, caller, PendingHold::given(given), Some(until), now))
     }
 
     /// Joins other readers of this client. False: there are none to join.

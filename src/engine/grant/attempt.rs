@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::state::State;
 use super::Grant;
+use super::state::State;
 use crate::base::clock::{self, Moment};
 use crate::base::config::Replication;
 use crate::base::fault::{Fault, FaultKind, Sent};

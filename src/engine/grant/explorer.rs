@@ -19,8 +19,12 @@ const LAST: u64 = 6;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Command {
     /// It runs until then, by the server's clock.
-    Acquire { until: u64 },
-    Release { sent: u64 },
+    Acquire {
+        until: u64,
+    },
+    Release {
+        sent: u64,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -105,7 +109,8 @@ impl Model for World {
             steps.push(Step { name: Name(name, 0, 0), world });
         };
         // The second release waits until no copy can run.
-        let may_release = !self.was_released || self.on_server.late_until().is_none_or(|until| at(self.now) > until);
+        let may_release =
+            !self.was_released || self.on_server.late_until().is_none_or(|until| at(self.now) > until);
         match self.does {
             Does::Rests if self.attempts > 0 && self.now <= LAST => add("attempts", &|w| {
                 w.attempts -= 1;
@@ -126,7 +131,8 @@ impl Model for World {
         let firsts: BTreeSet<u64> = self.wire.iter().map(|(connection, _)| *connection).collect();
         for connection in firsts {
             let index = self.wire.iter().position(|(other, _)| *other == connection).expect("just found");
-            let is_last = index + 1 == self.wire.len() || !self.wire[index + 1..].iter().any(|(c, _)| *c == connection);
+            let is_last =
+                index + 1 == self.wire.len() || !self.wire[index + 1..].iter().any(|(c, _)| *c == connection);
             let is_awaited = connection == self.connection && is_last;
             match (self.wire[index].1, self.does) {
                 (Command::Acquire { .. }, Does::Asks) if is_awaited => add("is answered", &|w| {
@@ -158,7 +164,10 @@ impl Model for World {
     }
 
     fn is_quiet(name: &str) -> bool {
-        matches!(name, "a copy runs" | "another owner takes the lock" | "another owner leaves" | "ends" | "attempts")
+        matches!(
+            name,
+            "a copy runs" | "another owner takes the lock" | "another owner leaves" | "ends" | "attempts"
+        )
     }
 
     fn delays(&mut self) -> &mut u8 {

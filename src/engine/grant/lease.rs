@@ -165,7 +165,8 @@ impl Lease {
         if !wanted.is_renewed(rules) {
             self.renew_at = None;
         } else if self.renew_at.is_none() {
-            self.renew_at = Some(first_renewal(now, period(wanted.renewed.unwrap_or_default(), rules), rules));
+            self.renew_at =
+                Some(first_renewal(now, period(wanted.renewed.unwrap_or_default(), rules), rules));
         }
         let fixed = wanted.fixed.filter(|_| self.outlasts);
         fixed.into_iter().chain(wanted.acts_at).chain(self.renew_at).chain(self.look.due).min()

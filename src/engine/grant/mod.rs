@@ -36,8 +36,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 pub(crate) use lingering::Confirmation;
 use owed::Owed;
-pub(crate) use state::{OwnerKey, PartKey};
 use state::{Began, Epoch, Owing, State};
+pub(crate) use state::{OwnerKey, PartKey};
 use tokio::task;
 
 use super::hold::Hold;

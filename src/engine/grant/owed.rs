@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use super::sharing::Offer;
 use super::state::Owing;
 use super::{Grant, PartKey};
 use crate::base::clock::{self, Moment};
@@ -17,7 +16,7 @@ use crate::base::timer::{Instant, sleep, timeout};
 use crate::engine::background::{Job, Refused, Turn};
 use crate::engine::hold::Hold;
 use crate::engine::lock_ref::LockRef;
-use crate::engine::wait::queue::{Receivers, WaitQueue};
+use crate::engine::wait::queue::Receivers;
 use crate::protocol::{AcquireReply, Call, ReleaseReply};
 use crate::store::Connection;
 use crate::telemetry::Undoing;
@@ -224,7 +223,12 @@ impl Undo {
             }
             if refused_again {
                 let (ends, pause) = (self.ends, self.refused.pause());
-                return Err(Refused { error: Box::new(lock.error(fault)), ends, pause, again: self.job(None) });
+                return Err(Refused {
+                    error: Box::new(lock.error(fault)),
+                    ends,
+                    pause,
+                    again: self.job(None),
+                });
             }
             self.release.grant.ask(|state| {
                 state.on_server.forgets();
@@ -279,14 +283,6 @@ impl Grant {
             });
         }
         reply
-    }
-
-    /// Returns the queue of this client's waiters to which a hold of this grant can be handed over, and whether a
-    /// release also wakes other queues of the client.
-    pub(super) fn waiters(&self) -> Option<(Arc<WaitQueue<Offer>>, bool)> {
-        let LockRef { engine, keys, row, .. } = &*self.lock;
-        let can_be = self.lock.can_be_passed_on() && !engine.config.sharing().is_zero();
-        can_be.then(|| engine.wait_queues.exclusive_queue_of(keys, *row)).flatten()
     }
 
     /// Waits until a release that is under way was answered.

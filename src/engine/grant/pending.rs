@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::owed::Owed;
+use super::sharing::Given;
 use super::{Grant, OwnerKey, PartKey, began};
 use crate::base::Caller;
 use crate::base::clock::{self, Moment};
@@ -57,8 +58,8 @@ impl PendingHold {
         Some(Self::listed(Arc::clone(grant), part, want))
     }
 
-    /// Makes the pending hold of an owner that was added to a grant. The server has already granted the hold.
-    pub(crate) const fn attached(grant: Arc<Grant>, part: PartKey) -> Self {
+    /// Makes the pending hold of an owner to which another owner gave a hold.
+    pub(crate) fn given(Given { grant, part, .. }: Given) -> Self {
         Self { grant, part, want: 1, is_over: false, listed: None, nested_in_write: false }
     }
 

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use super::lingering::{self, Confirmation};
 use super::owed::Owed;
-use super::pending::PendingHold;
 use super::state::State;
 use super::{Grant, OwnerKey, PartKey, Shell, began};
 use crate::base::Caller;
@@ -21,18 +20,18 @@ use crate::engine::hold::effects::Effects;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::scheduler::Key;
 use crate::engine::wait::machine::STALLED;
+use crate::engine::wait::queue::WaitQueue;
 use crate::protocol::{ConfirmReply, Read};
 
 /// A hold that the next owner can take. Dropping the offer releases the hold, if no owner stands on the grant.
 pub(crate) struct Offer(Arc<Grant>);
 
 impl Offer {
-    /// Adds an owner to the grant, as the end of an acquire. Returns its acquire and the deadline. `None`: the hold is
-    /// lost, or the offer has ended.
-    pub(crate) fn accept(self, owner: OwnerKey, caller: Caller, now: Moment) -> Option<(PendingHold, Moment)> {
+    /// Adds an owner to the grant, as the end of an acquire. `None`: the hold is lost, or the offer has ended.
+    pub(crate) fn accept(self, owner: OwnerKey, caller: Caller, now: Moment) -> Option<Given> {
         let (epoch, began) = (self.0.epoch(), began(caller));
         let (part, until) = self.0.ask(|state| state.takes_offer(owner, began, epoch, now))?;
-        Some((PendingHold::attached(Arc::clone(&self.0), part), until))
+        Some(Given { grant: Arc::clone(&self.0), part, until })
     }
 }
 
@@ -43,6 +42,14 @@ impl Drop for Offer {
             self.0.event(clock::now(), |state, _| state.takes_back());
         }
     }
+}
+
+/// A hold that another owner of the client gave. Its new owner has an acquire under way, which the server has already granted.
+pub(crate) struct Given {
+    pub(crate) grant: Arc<Grant>,
+    pub(crate) part: PartKey,
+    /// The deadline of the hold.
+    pub(crate) until: Moment,
 }
 
 /// What became of a hold that was given back.
@@ -94,9 +101,8 @@ impl Grant {
         let (epoch, rules) = (self.epoch(), self.rules());
         let offer = |time, granted_at| {
             let until = now.plus(STALLED);
-            let offers = |state: &mut State| {
-                state.offers((part, hold), (time, granted_at, until), epoch, now, rules)
-            };
+            let offers =
+                |state: &mut State| state.offers((part, hold), (time, granted_at, until), epoch, now, rules);
             self.ask(offers).then(|| Offer(Arc::clone(self)))
         };
         let is_offered = engine.check_open().is_ok() && queue.offer(engine.config.sharing(), now, offer);
@@ -104,6 +110,14 @@ impl Grant {
             self.event(now, |_, _| {}); // with the queue unlocked
         }
         is_offered
+    }
+
+    /// Returns the queue of this client's waiters to which a hold of this grant can be handed over, and whether a
+    /// release also wakes other queues of the client.
+    pub(super) fn waiters(&self) -> Option<(Arc<WaitQueue<Offer>>, bool)> {
+        let LockRef { engine, keys, row, .. } = &*self.lock;
+        let can_be = self.lock.can_be_passed_on() && !engine.config.sharing().is_zero();
+        can_be.then(|| engine.wait_queues.exclusive_queue_of(keys, *row)).flatten()
     }
 
     /// Lends the id of this grant to a read hold of the same owner. False: the owner has no hold here.
@@ -251,18 +265,12 @@ fn joinable(target: &LockRef) -> Option<Arc<Grant>> {
     is_allowed.then_some(grant)
 }
 
-/// Adds a reader to the readers of this client, if the server granted their hold a short time ago. Returns its acquire,
-/// with the deadline.
-pub(crate) fn join(
-    target: &LockRef,
-    owner: OwnerKey,
-    caller: Caller,
-    now: Moment,
-) -> Option<(PendingHold, Moment)> {
+/// Adds a reader to the readers of this client, if the server granted their hold a short time ago.
+pub(crate) fn join(target: &LockRef, owner: OwnerKey, caller: Caller, now: Moment) -> Option<Given> {
     let grant = joinable(target)?;
     let (began, epoch, rules) = (began(caller), grant.epoch(), grant.rules());
     let (part, until) = grant.ask(|state| state.joins(owner, began, epoch, now, rules))?;
-    Some((PendingHold::attached(grant, part), until))
+    Some(Given { grant, part, until })
 }
 
 /// Keeps the hold of the readers of this client for those that wait, so that they can join it.

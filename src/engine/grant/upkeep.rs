@@ -100,7 +100,8 @@ impl Grant {
 
     /// Returns the row of this grant in a batch of renewals.
     pub(crate) fn row(&self, now: Moment) -> Row {
-        let left = |state: &mut State| if state.lease.look.is_running { Duration::ZERO } else { state.left(now) };
+        let left =
+            |state: &mut State| if state.lease.look.is_running { Duration::ZERO } else { state.left(now) };
         self.lock.protocol.renewal_row(self.holder(), self.ask(left))
     }
 

@@ -94,7 +94,8 @@ impl Renewal {
             // Limit each try to a sixth of the lease: after a silent connection, there must be time for another try
             // before the lease ends. A renewal that is due waits for the end of a look.
             Ok(connection) => {
-                let leases = batches.iter().flatten().map(|item| item.paced_by(now)).filter(|_| lease.is_zero());
+                let leases =
+                    batches.iter().flatten().map(|item| item.paced_by(now)).filter(|_| lease.is_zero());
                 let limit = leases.min().unwrap_or(lease) / 6;
                 join_all(calls.iter().map(|call| self.store.run_at_most(limit, &connection, call))).await
             }

@@ -317,9 +317,7 @@ impl World {
                     let is_overlooked =
                         client.machine.attempted_at.is_some_and(|at| NOW.since(at) >= overlooked);
                     assert!(
-                        in_front
-                            || is_overlooked
-                            || client.machine.rules.discipline == Discipline::Readers,
+                        in_front || is_overlooked || client.machine.rules.discipline == Discipline::Readers,
                         "it attempts before those in front of it"
                     );
                     client.tells(|machine| machine.attempts(ticket, NOW));
@@ -704,10 +702,7 @@ impl Model for World {
                 for (_, actor) in
                     waiting.filter(|(a, actor)| *a == front || is_reader && actor.ticket.is_some())
                 {
-                    assert!(
-                        self.available() < actor.wants,
-                        "a waiter sleeps beside a free lock"
-                    );
+                    assert!(self.available() < actor.wants, "a waiter sleeps beside a free lock");
                 }
             }
         }

@@ -314,13 +314,7 @@ impl<O, F: Clone> Machine<O, F> {
             true => State::First,
             false => State::Waiting,
         };
-        let waiter = Waiter {
-            state,
-            can_take_handoff,
-            calls: self.calls,
-            disturbances: 0,
-            joined_at: now,
-        };
+        let waiter = Waiter { state, can_take_handoff, calls: self.calls, disturbances: 0, joined_at: now };
         let ticket = match self.front() {
             Some(front) if comes_first => {
                 // This call was refused before it joined. Since then, a waiter that wants more permits than came back

@@ -190,7 +190,7 @@ pub(crate) fn authenticate(Login { user, password }: &Login) -> Cmd {
     command
 }
 
-pub(crate) fn with_tcp_settings(address: impl IntoConnectionInfo) -> Result<ConnectionInfo, RedisError> {
+fn with_tcp_settings(address: impl IntoConnectionInfo) -> Result<ConnectionInfo, RedisError> {
     let tcp = TcpSettings::default().set_nodelay(true);
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let tcp = tcp.set_user_timeout(USER_TIMEOUT);

@@ -60,8 +60,6 @@ pub(crate) use client_name::{ClientName, identity, in_line};
 pub(crate) use connection_index::{ConnectionCount, ConnectionIndex, Route};
 pub(crate) use dial::{CommandDial, MessageDial, connect, connect_to_master};
 pub(crate) use endpoint::Endpoint;
-#[cfg(feature = "deadpool-redis")]
-pub(crate) use endpoint::with_tcp_settings;
 pub(crate) use multiplexed::Multiplexed;
 pub(crate) use server::{Connection, Server, TimeLimit};
 pub(crate) use stream::StreamDial;

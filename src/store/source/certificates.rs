@@ -6,8 +6,8 @@ use redis::ConnectionInfo;
 #[cfg(any(feature = "tls-native-tls", feature = "tls-rustls"))]
 use redis::{Client, ClientTlsConfig, TlsCertificates};
 
+use crate::base::error::ConfigError;
 use crate::store::connection::Endpoint;
-use crate::store::error::SourceError;
 
 /// Certificates in the PEM format.
 #[derive(Clone, Default)]
@@ -42,14 +42,14 @@ pub(super) struct PemFiles {
 
 impl PemFiles {
     /// Reads the files. `None`: there are no files to read.
-    pub(super) fn read(self) -> Result<Option<Certificates>, SourceError> {
+    pub(super) fn read(self) -> Result<Option<Certificates>, ConfigError> {
         let root_cert = self.root_cert.map(|path| content("root_cert", path)).transpose()?;
         let client = match (self.client_cert, self.client_key) {
             (Some(cert), Some(key)) => {
                 Some(ClientCert { cert: content("client_cert", cert)?, key: content("client_key", key)? })
             }
-            (Some(_), None) => return Err(SourceError::field("client_cert", "needs a `client_key`")),
-            (None, Some(_)) => return Err(SourceError::field("client_key", "needs a `client_cert`")),
+            (Some(_), None) => return Err(ConfigError::new("client_cert", "needs a `client_key`")),
+            (None, Some(_)) => return Err(ConfigError::new("client_key", "needs a `client_cert`")),
             (None, None) => None,
         };
         if root_cert.is_none() && client.is_none() {
@@ -57,31 +57,30 @@ impl PemFiles {
         }
         if cfg!(not(any(feature = "tls-native-tls", feature = "tls-rustls"))) {
             let problem = "need a TLS feature of lockkeeper, such as `tokio-rustls-comp`";
-            return Err(SourceError::field("certificates", problem));
+            return Err(ConfigError::new("certificates", problem));
         }
         Ok(Some(Certificates { root_cert, client }))
     }
 }
 
-fn content(field: &'static str, path: PathBuf) -> Result<Vec<u8>, SourceError> {
-    std::fs::read(&path).map_err(|error| {
-        SourceError::field(field, format!("cannot be read from {}: {error}", path.display()))
-    })
+fn content(field: &'static str, path: PathBuf) -> Result<Vec<u8>, ConfigError> {
+    std::fs::read(&path)
+        .map_err(|error| ConfigError::new(field, format!("cannot be read from {}: {error}", path.display())))
 }
 
 /// Uses these certificates, if there are any, to connect.
 pub(super) fn secured(
     endpoint: Endpoint,
     certificates: Option<&Certificates>,
-) -> Result<Endpoint, SourceError> {
+) -> Result<Endpoint, ConfigError> {
     match certificates {
         None => Ok(endpoint),
         Some(_) if !endpoint.is_tls() => {
-            Err(SourceError::field("certificates", "are only for addresses that begin with `rediss://`"))
+            Err(ConfigError::new("certificates", "are only for addresses that begin with `rediss://`"))
         }
         Some(certificates) => {
             let info = add(certificates, endpoint.info());
-            let info = info.map_err(|problem| SourceError::field("certificates", problem))?;
+            let info = info.map_err(|problem| ConfigError::new("certificates", problem))?;
             Ok(endpoint.with_info(info))
         }
     }

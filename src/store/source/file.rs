@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::certificates::{Certificates, PemFiles};
+use super::Source;
+use super::certificates::PemFiles;
 use super::origin::{Origin, check_sentinel, nodes};
-use crate::store::error::SourceError;
+use crate::base::error::ConfigError;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
@@ -33,36 +34,32 @@ enum Kind {
     Sentinel,
 }
 
-impl Fields {
-    /// Checks what the file says, and reads the certificates that it names.
-    pub(super) fn read(self) -> Result<(Origin, Option<Certificates>), SourceError> {
-        let Self { kind, urls, master, sentinels, root_cert, client_cert, client_key } = self;
+/// Checks what the file says, and reads the certificates that it names.
+impl TryFrom<Fields> for Source {
+    type Error = ConfigError;
+
+    fn try_from(fields: Fields) -> Result<Self, ConfigError> {
+        let Fields { kind, urls, master, sentinels, root_cert, client_cert, client_key } = fields;
         let certificates = PemFiles { root_cert, client_cert, client_key }.read()?;
+        let only_sentinel = |field| Err(ConfigError::new(field, "is only for the kind `sentinel`"));
+        let one = || match &urls[..] {
+            [url] => Ok(url.clone()),
+            _ => Err(ConfigError::new("urls", format!("must be one address, not {}", urls.len()))),
+        };
         let origin = match kind {
-            Kind::Sentinel => sentinel(master.unwrap_or_default(), sentinels.unwrap_or_default(), urls)?,
-            _ if master.is_some() => return Err(only_sentinel("master")),
-            _ if sentinels.is_some() => return Err(only_sentinel("sentinels")),
-            Kind::Single => Origin::Url(one(urls)?),
+            Kind::Sentinel => {
+                let (master, sentinels) = (master.unwrap_or_default(), sentinels.unwrap_or_default());
+                check_sentinel(&master, &sentinels)?;
+                Origin::Sentinel { master, sentinels, server: one()? }
+            }
+            _ if master.is_some() => return only_sentinel("master"),
+            _ if sentinels.is_some() => return only_sentinel("sentinels"),
+            Kind::Single => Origin::Url(one()?),
             Kind::Cluster => {
                 nodes(urls.clone(), None, Duration::ZERO)?;
                 Origin::Cluster(urls)
             }
         };
-        Ok((origin, certificates))
+        Ok(Self { origin, credentials: None, certificates })
     }
-}
-
-fn sentinel(master: String, sentinels: Vec<String>, urls: Vec<String>) -> Result<Origin, SourceError> {
-    check_sentinel(&master, &sentinels)?;
-    Ok(Origin::Sentinel { master, sentinels, server: one(urls)? })
-}
-
-fn one(urls: Vec<String>) -> Result<String, SourceError> {
-    let [url] = <[String; 1]>::try_from(urls)
-        .map_err(|urls| SourceError::field("urls", format!("must be one address, not {}", urls.len())))?;
-    Ok(url)
-}
-
-fn only_sentinel(field: &'static str) -> SourceError {
-    SourceError::field(field, "is only for the kind `sentinel`")
 }

@@ -25,7 +25,6 @@ use crate::base::config::LockConfig;
 use crate::base::credentials::Credentials;
 use crate::base::error::ConfigError;
 use crate::store::connection::StreamDial;
-use crate::store::error::SourceError;
 use crate::store::topology::Group;
 use certificates::Certificates;
 #[cfg(any(feature = "tls-native-tls", feature = "tls-rustls"))]
@@ -258,19 +257,8 @@ impl Source {
     }
 
     /// Returns the servers that it names.
-    pub(crate) fn open(self, config: &LockConfig) -> Result<Group, SourceError> {
+    pub(crate) fn open(self, config: &LockConfig) -> Result<Group, ConfigError> {
         self.origin.open(self.credentials, self.certificates.as_ref(), config)
-    }
-}
-
-impl TryFrom<Fields> for Source {
-    type Error = ConfigError;
-
-    fn try_from(fields: Fields) -> Result<Self, ConfigError> {
-        let read = fields.read();
-        let (origin, certificates) =
-            read.map_err(|SourceError { field, problem }| ConfigError::new(field, problem))?;
-        Ok(Self { origin, credentials: None, certificates })
     }
 }
 

@@ -7,8 +7,9 @@ use super::certificates::{Certificates, secured};
 use super::pool;
 use crate::base::config::LockConfig;
 use crate::base::credentials::Credentials;
+use crate::base::error::ConfigError;
 use crate::store::connection::{CommandDial, Endpoint, MessageDial, StreamDial};
-use crate::store::error::SourceError;
+use crate::store::error::bad_address;
 use crate::store::topology::{Address, Group};
 
 #[derive(Clone)]
@@ -33,7 +34,7 @@ impl Origin {
         credentials: Option<Credentials>,
         certificates: Option<&Certificates>,
         config: &LockConfig,
-    ) -> Result<Group, SourceError> {
+    ) -> Result<Group, ConfigError> {
         let limit = config.command_timeout();
         match self {
             #[cfg(feature = "deadpool-redis")]
@@ -53,7 +54,7 @@ impl Origin {
             Self::Cluster(urls) => {
                 let nodes = nodes(urls, credentials.as_ref(), limit)?;
                 let nodes = nodes.into_iter().map(|(at, node)| Ok((at, secured(node, certificates)?)));
-                Ok(Group::cluster(nodes.collect::<Result<_, SourceError>>()?))
+                Ok(Group::cluster(nodes.collect::<Result<_, ConfigError>>()?))
             }
             Self::Sentinel { master, sentinels, server } => {
                 check_sentinel(&master, &sentinels)?;
@@ -63,7 +64,7 @@ impl Origin {
                     let certificates = certificates.filter(|_| sentinel.is_tls());
                     Ok((at, secured(sentinel, certificates)?))
                 });
-                let sentinels = sentinels.collect::<Result<_, SourceError>>()?;
+                let sentinels = sentinels.collect::<Result<_, ConfigError>>()?;
                 Ok(Group::sentinel(sentinels, master, Box::new(server)))
             }
         }
@@ -86,8 +87,8 @@ impl Origin {
     }
 }
 
-pub(super) fn no_certificates(why: &str) -> SourceError {
-    SourceError::field("certificates", format!("cannot be used with this source: {why}"))
+pub(super) fn no_certificates(why: &str) -> ConfigError {
+    ConfigError::new("certificates", format!("cannot be used with this source: {why}"))
 }
 
 pub(super) fn single(endpoint: Endpoint) -> Group {
@@ -100,12 +101,12 @@ pub(super) fn endpoint(
     url: String,
     credentials: Option<Credentials>,
     limit: Duration,
-) -> Result<Endpoint, SourceError> {
+) -> Result<Endpoint, ConfigError> {
     const KNOWN: [&str; 3] = ["redis", "valkey", "unix"];
     let begins_well = url.contains("://") && KNOWN.iter().any(|scheme| url.starts_with(scheme));
     Endpoint::new(url, credentials, limit).map_err(|error| match begins_well {
-        true => error.into(),
-        false => SourceError::field("url", "must begin with `redis://`, or with `rediss://` for TLS"),
+        true => bad_address(error),
+        false => ConfigError::new("url", "must begin with `redis://`, or with `rediss://` for TLS"),
     })
 }
 
@@ -114,23 +115,23 @@ pub(super) fn nodes(
     urls: Vec<String>,
     credentials: Option<&Credentials>,
     limit: Duration,
-) -> Result<Vec<(Address, Endpoint)>, SourceError> {
+) -> Result<Vec<(Address, Endpoint)>, ConfigError> {
     if urls.is_empty() {
-        return Err(SourceError::field("urls", "must name at least one node"));
+        return Err(ConfigError::new("urls", "must name at least one node"));
     }
     let nodes = pollees("urls", urls, credentials, limit)?;
     let database = nodes[0].1.database();
     if nodes.iter().any(|(_, node)| node.database() != database) {
-        return Err(SourceError::field("urls", "must all name the same database"));
+        return Err(ConfigError::new("urls", "must all name the same database"));
     }
     Ok(nodes)
 }
 
-pub(super) fn check_sentinel(master: &str, sentinels: &[String]) -> Result<(), SourceError> {
+pub(super) fn check_sentinel(master: &str, sentinels: &[String]) -> Result<(), ConfigError> {
     if master.is_empty() {
-        Err(SourceError::field("master", "must be the name by which the sentinels know the master"))
+        Err(ConfigError::new("master", "must be the name by which the sentinels know the master"))
     } else if sentinels.is_empty() {
-        Err(SourceError::field("sentinels", "must name at least one sentinel"))
+        Err(ConfigError::new("sentinels", "must name at least one sentinel"))
     } else {
         Ok(())
     }
@@ -142,12 +143,12 @@ fn pollees(
     urls: Vec<String>,
     credentials: Option<&Credentials>,
     limit: Duration,
-) -> Result<Vec<(Address, Endpoint)>, SourceError> {
+) -> Result<Vec<(Address, Endpoint)>, ConfigError> {
     let server = |url| {
-        let endpoint =
-            endpoint(url, credentials.cloned(), limit).map_err(|error| SourceError { field, ..error })?;
+        let endpoint = endpoint(url, credentials.cloned(), limit)
+            .map_err(|error| ConfigError::new(field, error.problem()))?;
         let address =
-            Address::of(&endpoint).ok_or_else(|| SourceError::field(field, "must have a host and a port"))?;
+            Address::of(&endpoint).ok_or_else(|| ConfigError::new(field, "must have a host and a port"))?;
         Ok((address, endpoint))
     };
     urls.into_iter().map(server).collect()

@@ -10,8 +10,9 @@ use super::certificates::{Certificates, secured};
 use super::origin::{Origin, endpoint, no_certificates, single};
 use crate::base::config::LockConfig;
 use crate::base::credentials::Credentials;
-use crate::store::connection::{CommandDial, Endpoint, MessageDial, with_tcp_settings};
-use crate::store::error::SourceError;
+use crate::base::error::ConfigError;
+use crate::store::connection::{CommandDial, Endpoint, MessageDial};
+use crate::store::error::bad_address;
 use crate::store::topology::Group;
 
 /// With the feature `deadpool-redis`.
@@ -61,9 +62,11 @@ pub(super) fn open_pool(
     credentials: Option<&Credentials>,
     certificates: Option<&Certificates>,
     limit: Duration,
-) -> Result<Group, SourceError> {
+) -> Result<Group, ConfigError> {
     if credentials.is_some() {
-        return Err("a pool authenticates its connections itself: use another source with credentials".into());
+        return Err(bad_address(
+            "a pool authenticates its connections itself: use another source with credentials",
+        ));
     }
     if certificates.is_some() {
         return Err(no_certificates("a pool makes its connections itself"));
@@ -77,13 +80,14 @@ pub(super) fn open_config(
     credentials: Option<Credentials>,
     certificates: Option<&Certificates>,
     config: &LockConfig,
-) -> Result<Group, SourceError> {
-    let info = match (settings.url, settings.connection) {
-        (Some(_), Some(_)) => return Err("give `url` or `connection`, not both".into()),
-        (Some(url), None) => with_tcp_settings(url)?,
-        (None, connection) => with_tcp_settings(connection.unwrap_or_default())?,
+) -> Result<Group, ConfigError> {
+    let limit = config.command_timeout();
+    let endpoint = match (settings.url, settings.connection) {
+        (Some(_), Some(_)) => return Err(bad_address("give `url` or `connection`, not both")),
+        (Some(url), None) => Endpoint::new(url, credentials, limit),
+        (None, connection) => Endpoint::new(connection.unwrap_or_default(), credentials, limit),
     };
-    let endpoint = secured(Endpoint::new(info, credentials, config.command_timeout())?, certificates)?;
+    let endpoint = secured(endpoint.map_err(bad_address)?, certificates)?;
     match settings.pool {
         Some(pool) if endpoint.credentials.is_none() => {
             let pool = own_pool(endpoint.info().clone(), pool, config)?;
@@ -99,11 +103,11 @@ fn own_pool(
     address: impl IntoConnectionInfo,
     settings: PoolConfig,
     config: &LockConfig,
-) -> Result<Pool, SourceError> {
+) -> Result<Pool, ConfigError> {
     // `server.rs` sets the time limit of every command, for all kinds of sources.
     let connections = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(config.command_timeout()))
         .set_response_timeout(None);
-    let manager = Manager::new_with_config(address, connections)?;
-    Ok(Pool::builder(manager).config(settings).runtime(Runtime::Tokio1).build()?)
+    let manager = Manager::new_with_config(address, connections).map_err(bad_address)?;
+    Pool::builder(manager).config(settings).runtime(Runtime::Tokio1).build().map_err(bad_address)
 }

@@ -6,10 +6,11 @@ use redis::{FromRedisValue, Value, cmd};
 
 use super::identity::Identity;
 use crate::base::config::LockConfig;
+use crate::base::error::{ConfigError, Error};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::protocol::{self, Arg, Call, Reply};
 use crate::store::connection::{Server, wire};
-use crate::store::error::{OpenError, SourceError};
+use crate::store::error::OpenError;
 
 /// The first version with `#!lua` script flags. Every Valkey has them.
 const OLDEST_MAJOR: u64 = 7;
@@ -34,20 +35,19 @@ pub(crate) async fn examine(
     config: &LockConfig,
     is_cluster: bool,
 ) -> Result<Examined, OpenError> {
-    let hello = hello(server).await.map_err(OpenError::Fault)?;
+    let hello = hello(server).await?;
     if !is_cluster && wire::hello_fact(&hello, "mode").as_deref() == Some("cluster") {
         let problem = format!(
             "{} is a node of a cluster: use `Source::cluster`, or in a file `kind = \"cluster\"`",
             server.address()
         );
-        return Err(SourceError::field("url", problem).into());
+        return Err(ConfigError::new("url", problem).into());
     }
     let version = wire::hello_fact(&hello, "version").unwrap_or_else(|| "an unknown version".to_owned());
     let major = version.split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0);
-    let unsupported = |problem: String| OpenError::Unsupported {
-        version: version.clone(),
-        server: server.address().to_string(),
-        problem,
+    let unsupported = |problem: String| {
+        let (version, server) = (version.clone(), server.address().to_string());
+        OpenError::Lasting(Error::UnsupportedServer { version, server, problem })
     };
     if major < OLDEST_MAJOR {
         return Err(unsupported("Redis 7.0, Valkey 7.2 or newer is needed".to_owned()));
@@ -58,7 +58,7 @@ pub(crate) async fn examine(
         Err(fault) if wire::was_rejected(&fault) => {
             return Err(unsupported(format!("{}: {fault}", lacking(&fault.to_string()))));
         }
-        Err(fault) => return Err(OpenError::Fault(fault)),
+        Err(fault) => return Err(fault.into()),
     };
     if let Some(refusal) = &refuses_undeclared {
         tracing::warn!(
@@ -66,20 +66,19 @@ pub(crate) async fn examine(
             "the server refuses keys that a script finds while it runs: read-write locks and lists of all locks do not work there"
         );
     }
-    let is_sharded = is_cluster
-        && config.sharded_messages()
-        && has_sharded_messages(server, &keys[0]).await.map_err(OpenError::Fault)?;
+    let is_sharded =
+        is_cluster && config.sharded_messages() && has_sharded_messages(server, &keys[0]).await?;
     if config.sync().is_some() {
         match server.ask(cmd("WAIT").arg(0).arg(1)).await {
             Err(fault) if wire::was_rejected(&fault) => {
                 return Err(unsupported(format!("it lacks WAIT, which `sync_replicas` needs: {fault}")));
             }
-            reply => drop(reply.map_err(OpenError::Fault)?),
+            reply => drop(reply?),
         }
     }
-    let data = info(server, "replication", "master_replid").await.map_err(OpenError::Fault)?;
-    let run = info(server, "server", "run_id").await.map_err(OpenError::Fault)?;
-    let policy = info(server, "memory", "maxmemory_policy").await.map_err(OpenError::Fault)?;
+    let data = info(server, "replication", "master_replid").await?;
+    let run = info(server, "server", "run_id").await?;
+    let policy = info(server, "memory", "maxmemory_policy").await?;
     if let Some(policy) = policy.filter(|policy| **policy != *SAFE_POLICY) {
         tracing::warn!(
             server = %server.address(),
@@ -88,7 +87,7 @@ pub(crate) async fn examine(
              `noeviction`"
         );
     }
-    let nodes = if is_cluster { nodes(server).await.map_err(OpenError::Fault)? } else { Vec::new() };
+    let nodes = if is_cluster { nodes(server).await? } else { Vec::new() };
     let identity = Identity::new(nodes.into_iter().chain(data).chain(run));
     Ok(Examined { identity, is_sharded, version, refuses_undeclared })
 }

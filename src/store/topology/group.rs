@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::address::Address;
+use crate::base::error::ConfigError;
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::store::connection::{CommandDial, Endpoint, MessageDial};
-use crate::store::error::{OpenError, SourceError};
+use crate::store::error::OpenError;
 
 /// The servers that a source names.
 #[derive(Clone)]
@@ -124,17 +125,16 @@ impl Group {
         let fault = lasting.cloned().unwrap_or_else(none);
         match (&self.discovery, fault.kind) {
             (Discovery::Sentinel { .. }, FaultKind::Configuration) if fault.sent == Sent::Refused => {
-                SourceError::field("master", format!("is unknown: {fault}")).into()
+                ConfigError::new("master", format!("is unknown: {fault}")).into()
             }
-            (Discovery::Cluster, FaultKind::Rejected) => SourceError::field(
-                "urls",
-                format!("must be nodes of a cluster, or use `Source::url`: {fault}"),
-            )
-            .into(),
+            (Discovery::Cluster, FaultKind::Rejected) => {
+                ConfigError::new("urls", format!("must be nodes of a cluster, or use `Source::url`: {fault}"))
+                    .into()
+            }
             (Discovery::Sentinel { .. }, FaultKind::Rejected) => {
-                SourceError::field("sentinels", format!("must be addresses of sentinels: {fault}")).into()
+                ConfigError::new("sentinels", format!("must be addresses of sentinels: {fault}")).into()
             }
-            _ => OpenError::Fault(fault),
+            _ => fault.into(),
         }
     }
 }

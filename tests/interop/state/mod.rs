@@ -9,7 +9,7 @@ use std::time::Duration;
 use lockkeeper::LockConfig;
 
 use crate::roles::LEASE;
-use crate::support::fixture::Fixture;
+use crate::support::fixture::Subject;
 use crate::support::{LIMIT, Scene, eventually, renewed};
 use crate::{Java, Row, Stage, actor};
 use found::{Ear, delete_what_java_leaves, state};

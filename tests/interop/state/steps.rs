@@ -4,7 +4,7 @@ use lockkeeper::{LockClient, LockGuard};
 use tokio::task::JoinHandle;
 
 use crate::java::{Actor, IN_VAIN};
-use crate::support::fixture::Fixture;
+use crate::support::fixture::{Fixture, Subject};
 use crate::support::{MS, SECOND, soon};
 use crate::{Java, Row, actor, rival};
 
