@@ -72,10 +72,10 @@ fn a_holder_hears_soon_that_somebody_waits_however_long_it_was_alone() {
     });
 }
 
-/// Guarantee 3: an acquire without an answer is released at once, and once more when it can run no more: `command_timeout`, which is 3 s
-/// here, and a second after nobody waited for it any more.
+/// Guarantee 3: an attempt without an answer is released at once, and once more when no copy of it can run: `command_timeout`, which is 3 s
+/// here, and a second after its call gave up.
 #[test]
-fn an_acquire_without_an_answer_is_released_twice() {
+fn an_attempt_is_released_at_once_and_when_no_copy_of_it_can_run() {
     run(async |scene| {
         let mut lock = scene.locks.rlock("a");
         // What is sent now does not arrive, and what is sent over a later connection does.
@@ -84,11 +84,13 @@ fn an_acquire_without_an_answer_is_released_twice() {
             holds_existing: true,
             ..Network::default()
         });
+        let start = Instant::now();
         assert!(timeout(50 * MS, lock.try_lock()).await.is_err());
         sleep(60 * SECOND).await;
-        let undone = scene.times_of("rlock/release.lua");
-        let gaps: Vec<_> = undone.windows(2).map(|pair| pair[1] - pair[0]).filter(|gap| *gap > MS).collect();
-        assert!(matches!(&gaps[..], [gap] if *gap > SECOND / 2 && *gap < 5 * SECOND), "{gaps:?}");
+        let released = scene.times_of("rlock/release.lua");
+        let times: Vec<_> = released.iter().map(|time| *time - start).collect();
+        let last = *times.last().expect("it is released");
+        assert!(times.len() <= 3 && last > 4 * SECOND && last < 5 * SECOND, "{times:?}");
     });
 }
 
