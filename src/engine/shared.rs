@@ -226,7 +226,9 @@ impl Engine {
         }
         self.read_grants.close_all(now);
         self.listeners.close(&self.store);
-        let released = self.all_released(limit).await;
+        // An acquire without an answer is released once more when it can run no more, see `Grant::late_until`.
+        let late = self.config.command_timeout() + Duration::from_secs(2);
+        let released = self.all_released(limit.max(late)).await;
         self.renewals.close();
         self.heartbeats.close();
         self.confirmations.close();
