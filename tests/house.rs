@@ -572,7 +572,7 @@ fn every_plot_is_shown_by_a_page() {
 /// A test is quoted as `name_of_the_test`, with at least two words. The names of metrics begin with the name of the crate.
 #[test]
 fn tests_that_pages_name_exist() {
-    let tests: String = ["tests", "src", "cli/tests"]
+    let tests: String = ["tests", "src", "cli/tests", "model"]
         .map(|folder| files(folder, &["rs"]))
         .into_iter()
         .flat_map(BTreeMap::into_values)

@@ -415,9 +415,11 @@ mod tests {
                 "name": "lock:a", "kind": "rlock", "permits": null, "expires_in_ms": 27_450, "queued": 3, "listeners": 0,
                 "holders": [
                     {"owner": "uuid:7", "client": "uuid", "holds": 2, "expires_in_ms": 27_450,
-                     "identity": "worker@web-1:4711", "is_connected": true, "held_for_ms": 12_000},
+                     "identity": "worker@web-1:4711", "is_connected": true, "held_for_ms": 12_000,
+                     "acquired_at": "src/main.rs:7"},
                     {"owner": "uuid:7", "client": "uuid", "holds": 2, "expires_in_ms": null,
-                     "identity": "worker@web-1:4711", "is_connected": true, "held_for_ms": null},
+                     "identity": "worker@web-1:4711", "is_connected": true, "held_for_ms": null,
+                     "acquired_at": "src/main.rs:7"},
                 ],
             })
         );

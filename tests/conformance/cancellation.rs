@@ -378,7 +378,7 @@ impl Sweep {
     }
 
     /// Those who wait acquire the lock at once, not after the lease of 30 s, and nothing is left.
-    async fn is_clean<D: Droppable>(&self, what: &dyn Debug, waiters: Vec<JoinHandle<()>>) {
+    async fn is_clean<D: Droppable>(&self, what: &(dyn Debug + Sync), waiters: Vec<JoinHandle<()>>) {
         for waiter in waiters.into_iter().chain([waits::<D>(&self.beside)]) {
             let got = timeout(LIMIT / 2, waiter).await;
             got.unwrap_or_else(|_| panic!("{what:?}: the lock is still held, or nobody was woken")).unwrap();

@@ -111,3 +111,38 @@ async fn attempts_that_time_out_back_off() {
     drop((locks, beside));
     scene.end().await;
 }
+
+/// A script reads the queue in parts of 100 waiters. The model (`tests/model/`) has shorter queues.
+#[tokio::test]
+async fn a_waiter_counts_all_java_clients_in_front() {
+    let scene = Scene::start();
+    let server = &scene.server;
+    let acquire = |who| server.script("fair/acquire.lua", &KEYS, &[who, "30000", "30000", "300000"]);
+    for (count, is_behind_ours) in
+        [(99, false), (100, true), (101, false), (101, true), (250, false), (250, true)]
+    {
+        server.run::<()>(&["FLUSHALL"]);
+        if is_behind_ours {
+            acquire("0-0-0-0-0:1");
+            acquire("0-0-0-0-0:2");
+        }
+        let until = (server.now_ms() + 300_000).to_string();
+        for number in 0..count {
+            let java = format!("java:{number}");
+            server.run::<()>(&["RPUSH", QUEUE, &java]);
+            server.run::<()>(&["ZADD", SCORES, &until, &java]);
+        }
+        acquire("0-0-0-0-0:3");
+        let record: String = server.run(&["HGET", PLACES, "0-0-0-0-0:3"]);
+        assert!(record.ends_with(&format!(" {count}")), "{record}, behind {count}");
+
+        server.script("fair/heartbeat.lua", &KEYS, &["30000", "300000", "0-0-0-0-0:3"]);
+        let score: u64 = server.run(&["ZSCORE", SCORES, "0-0-0-0-0:3"]);
+        // From the time of the script on: one wait for each Java client, and one for the score of the first.
+        let waits_ms = if is_behind_ours { 90_000 + 300_000 * count } else { 300_000 * (count + 1) };
+        let expected = server.now_ms() + waits_ms;
+        assert!(score <= expected && expected < score + 20_000, "{score}, not {expected}, behind {count}");
+    }
+    server.run::<()>(&["FLUSHALL"]);
+    scene.end().await;
+}

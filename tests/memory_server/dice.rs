@@ -1,7 +1,6 @@
-//! Random commands and random calls of the crate's scripts. All are about a few keys, so that they meet.
+//! Random commands. All are about a few keys, so that they meet.
 
 use fastrand::Rng;
-use lockkeeper_testkit::lua;
 
 pub const LOCK: &str = "a";
 
@@ -41,20 +40,11 @@ pub fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
 
 pub struct Dice {
     pub rng: Rng,
-    scripts: Vec<Script>,
-}
-
-struct Script {
-    file: String,
-    text: String,
-    keys: Vec<String>,
-    args: Vec<String>,
-    is_batch: bool,
 }
 
 impl Dice {
     pub fn new(seed: u64) -> Self {
-        Self { rng: Rng::with_seed(seed), scripts: scripts() }
+        Self { rng: Rng::with_seed(seed) }
     }
 
     fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
@@ -219,100 +209,4 @@ impl Dice {
         }
         format!("{} {}", self.time(now_ms), self.rng.u8(..3))
     }
-
-    /// A call of one of the crate's scripts.
-    pub fn call(&mut self) -> (String, Vec<String>) {
-        let index = self.rng.usize(..self.scripts.len());
-        let (file, mut text) = (self.scripts[index].file.clone(), self.scripts[index].text.clone());
-        let (keys, args) = (self.scripts[index].keys.clone(), self.scripts[index].args.clone());
-        let mut found_keys = Vec::new();
-        let mut found_args = Vec::new();
-        if self.scripts[index].is_batch {
-            found_args.push(self.argument(&args[0]));
-            for _ in 0..self.rng.usize(1..3) {
-                let mut key = |name: &String| if self.rng.u8(..6) == 0 { self.key() } else { name.clone() };
-                found_keys.extend(keys.iter().map(&mut key).collect::<Vec<_>>());
-                found_args.extend(args[1..].iter().map(|arg| self.argument(arg)).collect::<Vec<_>>());
-            }
-        } else {
-            // Sometimes in the form for several calls.
-            let is_drawn = self.rng.u8(..4) == 0 && lua::has_batch(&file);
-            let calls = if is_drawn { self.rng.usize(1..4) } else { 0 };
-            if calls > 0 {
-                text = lua::batch(&text);
-            }
-            for _ in 0..calls.max(1) {
-                found_keys.extend(keys.clone());
-                let mut argument = |name: &String| match self.argument(name) {
-                    // The clock of Redis 7.0 goes on between two calls of one command.
-                    time if calls > 1 && name.ends_with("_ms") && time.len() < 3 => "1000".to_owned(),
-                    other => other,
-                };
-                found_args.extend(args.iter().map(&mut argument).collect::<Vec<_>>());
-            }
-        }
-        let command = ["EVAL".to_owned(), text, found_keys.len().to_string()];
-        (file, command.into_iter().chain(found_keys).chain(found_args).collect())
-    }
-
-    fn argument(&mut self, name: &str) -> String {
-        match name {
-            "owner" | "waiter" => self.owner(),
-            "writer" => self.owner() + ":write",
-            "owners" => {
-                let count = self.rng.usize(1..4);
-                (0..count).map(|_| self.owner()).collect::<Vec<_>>().join(" ")
-            }
-            "ids" => (0..self.rng.usize(1..4)).map(|at| IDS[(at + 1) % 4]).collect::<String>(),
-            "total" => self.pick(&["1", "2", "3", "5"]).to_owned(),
-            "slack_ms" => self.pick(&["0", "500"]).to_owned(),
-            "after_ms" => self.pick(&["0", "1"]).to_owned(),
-            "grant" => self.pick(&["0", "1", "2", "3"]).to_owned(),
-            "keep" => self.pick(&["0", "0", "1", "2"]).to_owned(),
-            "want" => self.pick(&["2", "3"]).to_owned(),
-            "cursor" => "0".to_owned(),
-            // At most one key: a server lists keys in an order of its own.
-            "pattern" => self.pick(&[LOCK, LOCK, "no key"]).to_owned(),
-            "count" => "1000000".to_owned(),
-            "queue" | "counter" | "rw_channel" | "sc_channel" => name.to_owned(),
-            "of_type" => self.pick(&["hash", "string"]).to_owned(),
-            "channel" => "channel".to_owned(),
-            "stop_ms" | "calm_ms" => self.pick(&["20", "95", "6000"]).to_owned(),
-            "is_gap" => self.pick(&["0", "1"]).to_owned(),
-            "turn_ms" => self.pick(&["0", "1", "100", "6000"]).to_owned(),
-            "allowance_ms" => self.pick(&["0", "1", "100", "6000"]).to_owned(),
-            "java_wait_ms" => self.pick(&["1000", "300000"]).to_owned(),
-            "lease_ms" | "usual_ms" | "keep_ms" => self.lease(),
-            "age_ms" => self.pick(&["0", "1", "5000"]).to_owned(),
-            "expiry_ms" => self.pick(&["0", "1000", "120000"]).to_owned(),
-            "valid_until" => self.pick(&["9999999999", "9999999999", lua::TOO_LATE]).to_owned(),
-            "text" => self.pick(&["", "here", "there"]).to_owned(),
-            "what" => self.pick(&[LOCK, "- src/main.rs:7 a b", "1,2:write x:1 a"]).to_owned(),
-            "name" => self.key(),
-            "other" => {
-                if self.rng.bool() {
-                    String::new()
-                } else {
-                    self.key()
-                }
-            }
-            "commands" => self.pick(&["hset", "publish subscribe", "pexpire hdel", "nothing"]).to_owned(),
-            _ => panic!("what is {name}?"),
-        }
-    }
-}
-
-/// All scripts, with the names of their keys and arguments from their headers.
-fn scripts() -> Vec<Script> {
-    let script = |file: String| {
-        let text = lua::source(&file);
-        let names = |list: &str| -> Vec<String> {
-            let lines = text.lines().filter_map(|line| line.strip_prefix("  ")?.strip_prefix(list));
-            lines.map(|line| line.split_whitespace().nth(1).unwrap().to_owned()).collect()
-        };
-        let is_batch = ["  KEYS[i]", "  KEYS[2i]"].iter().any(|key| text.contains(key));
-        let keys = names("KEYS[").into_iter().map(|name| if name == "lock" { LOCK.to_owned() } else { name });
-        Script { file, keys: keys.collect(), args: names("ARGV["), text, is_batch }
-    };
-    lua::files().into_iter().map(script).collect()
 }

@@ -4,7 +4,7 @@
 
 mod cluster;
 mod dice;
-mod differential;
+pub mod differential;
 mod differential_tracking;
-mod resp;
+pub mod resp;
 mod users;

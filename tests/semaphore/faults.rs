@@ -1,36 +1,10 @@
 //! Faults of the connection: a lost reply, a copy that runs late, a cut. curator#855: a semaphore that stopped granting under network
 //! stress. redisson#6302 and #3573 are about replies and leases of permits.
 
-use lockkeeper::{Error, LockConfig};
+use lockkeeper::Error;
 
 use super::{end, is_whole};
-use crate::support::{MS, Scene, calls_of, connect, eventually, fixed, patient, soon};
-
-/// The number of available permits is the number -16 of a reply.
-#[tokio::test]
-async fn a_copy_that_finds_its_permit_beside_too_many_others_is_granted() {
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let config = LockConfig::builder().command_timeout(500 * MS).connections(1);
-    let (locks, beside) = (connect(proxy.url(), config).await, scene.client().await);
-    let other = beside.semaphore("a", 20);
-    let held = other.acquire_many(19).await.unwrap();
-    let semaphore = locks.semaphore("a", 20);
-    proxy.swallow(0, false, calls_of("semaphore/acquire.lua"));
-    let before = proxy.swallowed();
-    let call = tokio::spawn({
-        let semaphore = semaphore.clone();
-        async move { semaphore.acquire().await }
-    });
-    eventually("the reply is lost", || proxy.swallowed(), |swallowed| *swallowed > before).await;
-    other.resize(4).await.unwrap();
-    soon(call).await.unwrap().expect("it was granted before").unlock().await.unwrap();
-    held.unlock().await.unwrap();
-    locks.shutdown().await.unwrap();
-    is_whole(&scene, &other, 4).await;
-    drop((semaphore, other, proxy, locks));
-    end(scene, [beside]).await;
-}
+use crate::support::{MS, Scene, connect, fixed, patient, soon};
 
 /// The server refuses a script in the middle, because the user may not run one of its commands.
 #[tokio::test]

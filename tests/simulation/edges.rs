@@ -90,7 +90,6 @@ fn an_attempt_is_released_at_once_and_when_no_copy_of_it_can_run() {
         let released = scene.times_of("rlock/release.lua");
         let times: Vec<_> = released.iter().map(|time| *time - start).collect();
         let last = *times.last().expect("it is released");
-        // The first one is sent twice, because the server does not know the script.
         assert!(times.len() <= 3 && last > 4 * SECOND && last < 5 * SECOND, "{times:?}");
     });
 }

@@ -505,7 +505,9 @@ impl Worker {
             // A guard would report its loss a little earlier.
             let least = remaining.saturating_sub(self.world.plan.margin).mul_f64(0.98);
             self.world.oracle().leaks(&guard, now + least);
-            handle.leaked.push(now + remaining.mul_f64(1.02));
+            // Of several holds, one can be lost, and the others stay.
+            let most = if handle.claims.len() > 1 { remaining.max(2 * self.world.plan.lease) } else { remaining };
+            handle.leaked.push(now + most.mul_f64(1.02));
         }
         let kept_until = kept_until.filter(|(_, most)| begun < *most && !leaks);
         if let Some((_, most)) = kept_until {
