@@ -506,7 +506,8 @@ impl Worker {
             let least = remaining.saturating_sub(self.world.plan.margin).mul_f64(0.98);
             self.world.oracle().leaks(&guard, now + least);
             // Of several holds, one can be lost, and the others stay.
-            let most = if handle.claims.len() > 1 { remaining.max(2 * self.world.plan.lease) } else { remaining };
+            let most =
+                if handle.claims.len() > 1 { remaining.max(2 * self.world.plan.lease) } else { remaining };
             handle.leaked.push(now + most.mul_f64(1.02));
         }
         let kept_until = kept_until.filter(|(_, most)| begun < *most && !leaks);

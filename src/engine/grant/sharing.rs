@@ -68,14 +68,10 @@ impl Grant {
         if self.hand_over(part, hold, now) {
             return GivenBack::Kept;
         }
-        let give_back = |state: &mut State| {
-            let was_held = state.gives_back(part, hold, now);
-            if self.lock.engine.is_closing() {
-                state.closes(); // nothing lingers
-            }
-            (was_held, state.has(part))
+        let give_back = |Shell { state, .. }: &mut Shell, _: &mut Effects| {
+            (state.gives_back(part, hold, now), state.has(part))
         };
-        let ((was_held, has_more), owed) = self.change(now, |shell, _| give_back(&mut shell.state));
+        let ((was_held, has_more), owed) = self.change(now, give_back);
         match owed {
             Some(owed) if was_held => GivenBack::Owed(owed.asks_for(hold)),
             Some(owed) => GivenBack::Owed(owed),

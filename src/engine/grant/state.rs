@@ -446,7 +446,6 @@ impl State {
             None => self.lease.is_younger_than(time, now),
         };
         is_young
-            && !self.is_gone
             && !self.is_given_up
             && self.owing == Owing::No
             && self.epoch == epoch
@@ -489,10 +488,8 @@ impl State {
         epoch: Epoch,
         now: Moment,
     ) -> Option<(PartKey, Moment)> {
-        let is_there = self.offered.is_some_and(|until| now < until)
-            && !self.is_gone
-            && now < self.lease.until
-            && self.epoch == epoch;
+        let is_there =
+            self.offered.is_some_and(|until| now < until) && now < self.lease.until && self.epoch == epoch;
         is_there.then(|| {
             self.takes_back();
             (self.attaches(owner, began), self.lease.until)
