@@ -405,13 +405,12 @@ impl<O, F: Clone> Machine<O, F> {
     /// Returns when a waiter attempts for a reason of its own, wherever it stands.
     fn own_time(&self, ticket: Ticket) -> Moment {
         let Some(waiter) = self.waiters.get(ticket) else { return NEVER };
-        let for_answer = match waiter.state {
-            State::First => return Moment::PAST,
-            _ if waiter.calls != self.calls => return Moment::PAST,
+        match waiter.state {
+            State::First => Moment::PAST,
+            _ if waiter.calls != self.calls => Moment::PAST,
             State::ForAnswer { until, answers } if answers == self.answers => until,
             _ => NEVER,
-        };
-        for_answer
+        }
     }
 
     /// Records that a waiter begins an attempt.
