@@ -21,7 +21,7 @@ use crate::memory_server::differential::{micros, setting};
 use crate::memory_server::resp::{Real, Reply as Found};
 
 /// The most calls in one command, and the most readers.
-const BATCH: usize = 3;
+const BATCH: u32 = 3;
 const READERS: usize = 5;
 
 enum Store {
@@ -118,8 +118,8 @@ fn written(message: &Message) -> String {
 fn expect(before: &State, calls: &[Call], now_us: i64, picks: usize) -> (Vec<Reply>, Words, State) {
     let mut state = before.clone();
     let (mut replies, mut published) = (Vec::new(), Vec::new());
-    for (number, call) in calls.iter().enumerate() {
-        state.pick = picks / READERS.pow(number as u32) % READERS;
+    for (number, call) in (0..).zip(calls) {
+        state.pick = picks / READERS.pow(number) % READERS;
         let (reply, messages) = step(&mut state, call, now_us);
         replies.push(reply);
         published.extend(messages.iter().map(written));
@@ -205,7 +205,7 @@ fn follow(store: &mut Store, steps: u64, has_frozen: bool) {
             for _ in 0..dice.rng.usize(..8) {
                 let further = dice.call();
                 let (other, _, arguments) = script(&further);
-                if other == file && calls.len() < BATCH && (!is_renewal || args[0] == arguments[0]) {
+                if other == file && calls.len() < BATCH as usize && (!is_renewal || args[0] == arguments[0]) {
                     calls.push(further);
                 }
             }
@@ -229,7 +229,7 @@ fn follow(store: &mut Store, steps: u64, has_frozen: bool) {
                 && published == found.published
                 && expected == seen
         };
-        if !(0..READERS.pow(calls.len() as u32)).any(is_same) {
+        if !(0..READERS.pow(BATCH)).any(is_same) {
             let (replies, published, expected) = expect(&state, &calls, found.times[0], 0);
             panic!(
                 "step {number} of seed {seed}: {calls:?}{}\n at {:?}, on {state:?}\n\nthe model: {replies:?} {published:?}\n{expected:?}\n\n\

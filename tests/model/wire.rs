@@ -245,7 +245,8 @@ pub fn build(state: &State, now: Option<i64>) -> Vec<Words> {
         set("SET", &read_key(*owner, *number), vec![read.grant.to_string()], Some(read.ends));
     }
     if let Some(intent) = state.intent {
-        let writer = intent.writer.map_or("somebody".to_owned(), |writer| field(Holder::Writer(writer)));
+        let writer =
+            intent.writer.map_or_else(|| "somebody".to_owned(), |writer| field(Holder::Writer(writer)));
         set("SET", INTENT, vec![format!("{} {writer}", intent.calm)], Some(intent.ends));
     }
     let by_score = |scores: &BTreeMap<Owner, i64>| {
@@ -266,7 +267,9 @@ pub fn build(state: &State, now: Option<i64>) -> Vec<Words> {
     {
         let text = counter.map(|counter| match counter {
             Counter::Number(number) => number.to_string(),
-            Counter::Text => ["x", "9223372036854775808", "1.5"][state.listeners as usize].to_owned(),
+            Counter::Text => {
+                ["x", "9223372036854775808", "1.5"][usize::try_from(state.listeners).expect("few")].to_owned()
+            }
         });
         set("SET", key, text.into_iter().collect(), None);
     }
