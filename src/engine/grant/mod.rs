@@ -38,6 +38,7 @@ pub(crate) use lingering::Confirmation;
 use owed::Owed;
 use state::{Began, Epoch, Owing, State};
 pub(crate) use state::{OwnerKey, PartKey};
+use tokio::sync::Notify;
 use tokio::task;
 
 use super::hold::Hold;
@@ -59,6 +60,8 @@ pub(crate) struct Grant {
     id: Arg,
     pub(crate) number: u64,
     shell: Mutex<Shell>,
+    /// Wakes those who wait for the answer to a release.
+    released: Notify,
 }
 
 /// What is decided, and what is scheduled because of that.
@@ -82,7 +85,7 @@ impl Grant {
         let count = lock.permits.count();
         let number = lock.engine.next_number(count);
         let id = same.map_or_else(|| lock.protocol.id(lock.engine.id, number, count), |same| same.id.clone());
-        Self { lock, id, number, shell: Mutex::default() }
+        Self { lock, id, number, shell: Mutex::default(), released: Notify::new() }
     }
 
     /// Asks about the state, or changes it in a way from which nothing follows.

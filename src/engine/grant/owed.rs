@@ -1,5 +1,6 @@
 //! An id that nobody needs any more, its release, and the hold count that an inner release shows.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -132,6 +133,7 @@ impl Release {
             }
             is_over
         });
+        grant.released.notify_waiters();
         lock.engine.background.answered();
         Ok((was_held, is_over))
     }
@@ -234,6 +236,7 @@ impl Undo {
                 state.on_server.forgets();
                 state.owing = Owing::No;
             });
+            self.release.grant.released.notify_waiters();
             return Ok(());
         }
     }
@@ -287,13 +290,13 @@ impl Grant {
 
     /// Waits until a release that is under way was answered.
     pub(crate) async fn until_released(&self) {
-        let background = &self.lock.engine.background;
         loop {
-            let seen = background.answers();
+            let mut released = pin!(self.released.notified());
+            released.as_mut().enable(); // enlist first, then look
             if !self.blocks() {
                 return;
             }
-            background.answers_more_than(seen).await;
+            released.await;
         }
     }
 
