@@ -209,7 +209,8 @@ fn without_a_terminal_it_prints_one_table() {
     java_lock(&scene, "b");
     java_lock(&scene, "a");
     let printed = text(&scene.output(&["top"]));
-    let names: Vec<_> = printed.lines().map(|line| line.split_whitespace().next().unwrap_or_default()).collect();
+    let names: Vec<_> =
+        printed.lines().map(|line| line.split_whitespace().next().unwrap_or_default()).collect();
     assert_eq!(names, ["NAME", "a", "b"]);
 }
 
