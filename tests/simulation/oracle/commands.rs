@@ -137,9 +137,13 @@ impl Oracle {
         reply: &[u8],
         ask: &mut dyn FnMut(&[&str]) -> Vec<u8>,
     ) {
+        let from = now.saturating_sub(2 * self.plan.fair_allowance);
+        let on_server = [Claim { server, name: 0, is_shared: false, permits: 0 }];
         if let Some(problem) = self.queues.check_places(now, server, script, reply, ask) {
             if self.has_half_a_queue(now, server) {
                 self.excuse("an order of which half had moved when data was lost");
+            } else if self.was_stepped(&on_server, from, now) {
+                self.excuse("a place that ended when the clock of its server was set");
             } else {
                 self.violate(now, "q", problem);
             }
@@ -147,12 +151,11 @@ impl Oracle {
         if !script.file.starts_with("fair/") {
             return;
         }
-        let from = now.saturating_sub(2 * self.plan.fair_allowance);
-        let on_server = [Claim { server, name: 0, is_shared: false, permits: 0 }];
         for waiter in self.queues.dead(now, server) {
             let Some(process) = self.turns.process_of(&waiter) else { continue };
             let is_calm = self.waits.is_running(process)
                 && !self.is_closing(process, now)
+                && !self.was_stepped(&on_server, from, now)
                 && (!self.is_disturbed(process, &on_server, from, now, true)
                     || self.was_short(process, from, now));
             if is_calm && self.dead.insert(waiter.clone()) {

@@ -72,7 +72,7 @@ impl Oracle {
             self.waits.forget(server);
         }
         self.queues.forget(server);
-        self.leases.shift(server, seconds);
+        self.leases.shift(now, server, seconds);
     }
 
     /// Whether the clock of one of these servers was set between two times, or is behind.

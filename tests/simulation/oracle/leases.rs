@@ -59,12 +59,12 @@ impl Leases {
         self.locks.retain(|(at, _), _| *at != server);
     }
 
-    /// The clock of a server was set.
-    pub fn shift(&mut self, server: usize, seconds: i64) {
+    /// The clock of a server was set. Holds whose lease had ended are over.
+    pub fn shift(&mut self, now: Duration, server: usize, seconds: i64) {
         let by = Duration::from_secs(seconds.unsigned_abs());
         let locks = self.locks.iter_mut().filter(|((at, _), _)| *at == server);
-        for kept in locks.flat_map(|(_, holds)| holds.values_mut()) {
-            kept.until = if seconds < 0 { kept.until + by } else { kept.until.saturating_sub(by) };
+        for kept in locks.flat_map(|(_, holds)| holds.values_mut()).filter(|kept| kept.until > now) {
+            kept.until = if seconds < 0 { kept.until + by } else { kept.until.saturating_sub(by).max(now) };
         }
     }
 
