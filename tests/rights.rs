@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::time::Instant;
 
 use lockkeeper::leader::Candidate;
 use lockkeeper::{Error, LockClient};
@@ -360,5 +361,24 @@ async fn an_error_about_a_missing_right_leads_to_the_key() {
     assert!(text.ends_with(" on `lockkeeper_announcement:{a}`"), "{text}");
     Candidate::new(&locks, "{jobs}").check().await.expect_err("it has no counter");
     drop((jobs, locks, polls, silent));
+    scene.end().await;
+}
+
+/// Guarantee 3. The script of a fair lock did not run, so nothing is left of it, and no other call waits for that.
+#[tokio::test]
+async fn what_the_server_refused_is_not_waited_for() {
+    let scene = Scene::start();
+    let rules = ["narrow", "on", ">s", "~a", "~*self_test*", "&*", "+@all"];
+    scene.server.run::<()>(&[&["ACL", "SETUSER"][..], &rules].concat());
+    let url = scene.server.url().replace("//", "//narrow:s@");
+    let locks = connect(url, patient()).await;
+    let mut lock = locks.fair_lock("a");
+    let start = Instant::now();
+    for _ in 0..3 {
+        assert!(matches!(lock.lock().await, Err(Error::Permission(_))));
+    }
+    locks.shutdown().await.unwrap();
+    assert!(start.elapsed() < SECOND, "{:?}", start.elapsed());
+    drop((lock, locks));
     scene.end().await;
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use futures_util::{StreamExt, stream};
+use futures_util::{FutureExt, StreamExt, stream};
 use lockkeeper::{Error, LockConfig, LockGuard};
 
 use crate::support::{
@@ -179,5 +179,39 @@ async fn shutdown_without_retries_still_waits_for_an_answer() {
     let keys = scene.server.keys();
     assert!(shut.is_ok() && keys.is_empty(), "{shut:?}, left {keys:?}");
     drop(locks);
+    scene.end().await;
+}
+
+/// Guarantee 11. The connection is gone when `unlock` begins, and nobody polls it when it is back.
+#[tokio::test]
+async fn an_unlock_that_nobody_polls_any_more_is_done_by_the_background() {
+    let scene = Scene::start();
+    let beside = scene.client().await;
+    for shuts_down in [false, true] {
+        let proxy = scene.proxy().await;
+        let config = LockConfig::builder().command_timeout(500 * MS).connections(1);
+        let locks = connect(proxy.url(), config).await;
+        let guard = locks.rlock("a").lock().await.unwrap();
+        proxy.refuse(true);
+        proxy.cut();
+        sleep(200 * MS).await; // the client notices that
+        let mut unlocking = Box::pin(guard.unlock());
+        for _ in 0..5 {
+            assert!((&mut unlocking).now_or_never().is_none());
+            sleep(10 * MS).await;
+        }
+        proxy.refuse(false);
+        if shuts_down {
+            soon(locks.shutdown()).await.unwrap();
+            assert_eq!(scene.server.keys(), [""; 0]);
+        }
+        let (rival, waited) = timed(async { beside.rlock("a").lock().await }).await;
+        assert!(waited < 5 * SECOND, "{waited:?}");
+        rival.unwrap().unlock().await.unwrap();
+        soon(unlocking).await.unwrap();
+        locks.shutdown().await.unwrap();
+        drop((locks, proxy));
+    }
+    drop(beside);
     scene.end().await;
 }

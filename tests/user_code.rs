@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
-use crate::support::{Faults, LIMIT, MS, SECOND, Scene, connect, soon};
+use crate::support::{Faults, LIMIT, MS, SECOND, Scene, connect, eventually, soon};
 use lockkeeper::{LockConfig, LockGuard, RLock};
 use metrics::{Counter, CounterFn, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use tokio::runtime::Builder;
@@ -107,4 +107,33 @@ fn a_layer_and_a_recorder_can_ask_the_lock_that_was_lost() {
         done.send(()).unwrap();
     });
     is_done.recv_timeout(2 * LIMIT + 5 * SECOND).expect("the thread of the layer stands still, or failed");
+}
+
+/// Panics at the event of a loss.
+struct Panics(Arc<AtomicUsize>);
+
+impl<S: Subscriber> Layer<S> for Panics {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        if event.metadata().target().ends_with("hold") {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            panic!("a layer of the user");
+        }
+    }
+}
+
+/// The background finds that the hold of a dropped guard is gone.
+#[tokio::test]
+async fn a_layer_that_panics_in_the_background_ends_nothing_else() {
+    let count = Arc::<AtomicUsize>::default();
+    let _layer =
+        tracing::subscriber::set_default(tracing_subscriber::registry().with(Panics(Arc::clone(&count))));
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let guard = locks.rlock("a").lock().await.unwrap();
+    scene.server.run::<()>(&["DEL", "a"]);
+    drop(guard);
+    eventually("it panics", || count.load(Ordering::Relaxed), |count| *count > 0).await;
+    soon(locks.rlock("b").lock()).await.unwrap().unlock().await.unwrap();
+    drop(locks);
+    scene.end().await;
 }

@@ -11,14 +11,15 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::unconstrained;
@@ -212,6 +213,8 @@ async fn run(mut orders: UnboundedReceiver<Order>, turns: Arc<Turns>) {
         }
     };
     let mut running = FuturesUnordered::new();
+    // A panic in a job is one of the user's code, such as a `tracing` layer. It must not end what comes after.
+    let guarded = |job: Job| AssertUnwindSafe(job).catch_unwind().map(|result| result.unwrap_or(Ok(())));
     let mut resting = Resting::default();
     let mut draining: Vec<oneshot::Sender<Result<()>>> = Vec::new();
     let mut open = true;
@@ -221,7 +224,7 @@ async fn run(mut orders: UnboundedReceiver<Order>, turns: Arc<Turns>) {
             // comes, so the drain waits for it.
             biased;
             order = orders.recv(), if open => match order {
-                Some(Order::Run(job)) => running.push(job),
+                Some(Order::Run(job)) => running.push(guarded(job)),
                 Some(Order::Release(server, start)) => {
                     let starts = waiting.entry(server).or_insert_with_key(|server| {
                         next.push(next_of(Arc::clone(server)));
@@ -230,12 +233,12 @@ async fn run(mut orders: UnboundedReceiver<Order>, turns: Arc<Turns>) {
                     starts.push_back(start);
                 }
                 Some(Order::Drain(done)) => {
-                    running.extend(resting.take_all());
+                    running.extend(resting.take_all().map(guarded));
                     draining.push(done);
                 }
                 None => {
                     open = false;
-                    running.extend(resting.take_all());
+                    running.extend(resting.take_all().map(guarded));
                 }
             },
             Some(result) = running.next() => {
@@ -245,7 +248,7 @@ async fn run(mut orders: UnboundedReceiver<Order>, turns: Arc<Turns>) {
             }
             Some((server, turn)) = next.next() => {
                 let Entry::Occupied(mut starts) = waiting.entry(server) else { continue };
-                running.extend(starts.get_mut().pop_front().map(|start| start(turn)));
+                running.extend(starts.get_mut().pop_front().map(|start| guarded(start(turn))));
                 if starts.get().is_empty() {
                     starts.remove();
                 } else {
@@ -254,7 +257,7 @@ async fn run(mut orders: UnboundedReceiver<Order>, turns: Arc<Turns>) {
             }
             // A drain has already run the resting jobs once. Those that the server refused again rest until the drain
             // is over, because it does not wait for them.
-            () = resting.due(), if draining.is_empty() => running.extend(resting.take_until(Instant::now())),
+            () = resting.due(), if draining.is_empty() => running.extend(resting.take_until(Instant::now()).map(guarded)),
             () = given_up(&mut draining) => draining.retain(|done| !done.is_closed()),
         }
         // `orders` must be empty, too: a job that has just ended perhaps handed over another job, and the drain waits

@@ -123,6 +123,11 @@ impl Slot {
         !self.is_running && self.due.map(|(due, _)| due) != due
     }
 
+    /// When the item is due.
+    pub(crate) fn due(&self) -> Option<Moment> {
+        self.due.map(|(due, _)| due)
+    }
+
     /// Whether the item is due at some time, or running.
     pub(crate) const fn is_set(&self) -> bool {
         self.is_running || self.due.is_some()

@@ -225,6 +225,10 @@ impl Engine {
             pending.give_up(now);
         }
         self.read_grants.close_all(now);
+        // Perhaps nobody polls the futures that release.
+        for grant in self.renewals.items() {
+            grant.release_for_future(now);
+        }
         self.listeners.close(&self.store);
         // An acquire without an answer is released once more when it can run no more, see `Grant::late_until`.
         let late = self.config.command_timeout() + Duration::from_secs(2);

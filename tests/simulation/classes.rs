@@ -47,7 +47,7 @@ impl Default for Classes {
 impl Plan {
     /// Draws from numbers of its own.
     pub fn with_classes(mut self) -> Self {
-        if self.seed / FIRST % 8 == 7 && !self.can_switch() && self.mode != Mode::Hung {
+        if self.seed / FIRST == 7 && !self.can_switch() && self.mode != Mode::Hung {
             return self.steps_clocks();
         }
         let residue = self.seed % 16;

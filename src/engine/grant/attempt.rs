@@ -41,10 +41,12 @@ impl<'a> Attempt<'a> {
         connection.know_time().await?;
         let sent = clock::now();
         for grant in grants {
-            let (number, rules) = (connection.number(), grant.rules());
+            let (number, rules, late) = (connection.number(), grant.rules(), grant.late_until(sent));
             let begins = |state: &mut State| {
                 let begins = state.acquires(lease, epoch, rules);
                 if begins {
+                    // Perhaps the future of an earlier attempt was dropped.
+                    state.on_server.waits_no_more(late);
                     state.on_server.sends(number);
                 }
                 begins
@@ -88,7 +90,8 @@ impl<'a> Attempt<'a> {
         let number = self.connection.number();
         grant.ask(|state| {
             match fault.map(|fault| fault.sent) {
-                None | Some(Sent::Refused) => state.on_server.answered(number, has),
+                None => state.on_server.answered(number, has),
+                Some(Sent::Refused) => state.on_server.refused(number, has),
                 // In theory, the server still ran it before the connection ended. But it can no longer arrive.
                 Some(Sent::No) => state.on_server.waits_no_more(self.sent),
                 Some(Sent::Unknown) => state.on_server.waits_no_more(grant.late_until(now)),

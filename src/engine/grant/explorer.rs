@@ -90,7 +90,8 @@ impl World {
     }
 
     fn waits_no_more(&mut self) {
-        self.on_server.waits_no_more(at(self.now + VALID).plus(Duration::from_nanos(5)));
+        let now = self.now.min(LAST + VALID); // what was sent at the latest can run no longer
+        self.on_server.waits_no_more(at(now + VALID).plus(Duration::from_nanos(5)));
     }
 
     fn gives_up(&mut self) {
@@ -112,8 +113,10 @@ impl Model for World {
         let may_release =
             !self.was_released || self.on_server.late_until().is_none_or(|until| at(self.now) > until);
         match self.does {
-            Does::Rests if self.attempts > 0 && self.now <= LAST => add("attempts", &|w| {
+            // Also if the future of an attempt was dropped.
+            Does::Rests | Does::Asks if self.attempts > 0 && self.now <= LAST => add("attempts", &|w| {
                 w.attempts -= 1;
+                w.waits_no_more();
                 w.on_server.sends(w.connection);
                 w.wire.push((w.connection, Command::Acquire { until: w.now + VALID }));
                 w.does = Does::Asks;
@@ -179,7 +182,7 @@ impl Model for World {
     }
 
     fn normalize(&mut self) {
-        self.now = self.now.min(LAST + VALID + 2); // nothing changes any more
+        self.now = self.now.min(LAST + 2 * VALID + 2); // nothing changes any more
     }
 
     fn check(&self, _: &[Step<Self>]) {

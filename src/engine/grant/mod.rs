@@ -139,7 +139,11 @@ impl Grant {
         let Shell { state, renewal, heartbeat, confirmation, tracked, .. } = shell;
         if std::mem::take(&mut state.is_moved) {
             let wanted = state.wanted(now, self.rules());
-            let due = state.lease.due(&wanted, now, self.rules());
+            let due = match state.owing {
+                // The watchdog looks after the future that releases. It comes anyway, at the time of the next renewal.
+                Owing::Future(since) => renewal.due().or(Some(since.plus(self.patience()))),
+                _ => state.lease.due(&wanted, now, self.rules()),
+            };
             engine.renewals.set(renewal, due, || Arc::clone(self));
             if !wanted.has_guards
                 && let Some(key) = tracked.take_if(|_| !renewal.is_set())
@@ -163,6 +167,11 @@ impl Grant {
     /// clock. A tenth of a second is for clocks that drift.
     fn late_until(&self, now: Moment) -> Moment {
         now.plus(self.lock.engine.config.command_timeout() + Duration::from_millis(1_100))
+    }
+
+    /// If a future has not released for this time, the background releases: perhaps nobody polls the future.
+    fn patience(&self) -> Duration {
+        self.lock.engine.config.command_timeout() * 2
     }
 
     fn rules(&self) -> &Rules {
@@ -275,7 +284,7 @@ impl Grant {
 
     /// Whether a release of the hold is under way, and no answer says yet that it has ended.
     pub(crate) fn blocks(&self) -> bool {
-        self.ask(|state| state.owing == Owing::Once)
+        self.ask(|state| matches!(state.owing, Owing::Future(_) | Owing::Background))
     }
 
     /// The channel that wakes the waiter of this grant.

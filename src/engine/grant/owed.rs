@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use super::state::Owing;
+use super::state::{Owing, State};
 use super::{Grant, PartKey};
 use crate::base::clock::{self, Moment};
 use crate::base::error::LockId;
@@ -32,7 +32,8 @@ const RETRY: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_se
 /// refuses the releases of many locks.
 const REFUSED: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(3));
 
-const PAUSE_AT_SHUTDOWN: Duration = Duration::from_millis(100);
+/// The pause during a shutdown, and while an acquire is under way that a shutdown gave up.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// The background gives up if the server is still silent this long after the end of the lease.
 const GIVE_UP: Duration = Duration::from_secs(600);
@@ -66,10 +67,22 @@ impl Owed {
         &self.0.as_ref().expect("BUG: asked after its release").grant
     }
 
+    /// Whether the background has it, because nobody seemed to poll the future.
+    pub(crate) fn is_taken_over(&self) -> bool {
+        self.0.as_ref().is_some_and(Release::is_taken_over)
+    }
+
     /// Releases once. Returns whether the server still had the hold of the guard. If an acquire can still run, the background releases
     /// once more, when this value is dropped.
     pub(crate) async fn release(&mut self) -> Result<bool, Fault> {
         let Some(release) = &mut self.0 else { return Ok(true) };
+        if release.is_taken_over() {
+            let patience = release.grant.lock.engine.config.retry_timeout();
+            let released = timeout(patience, release.grant.until_released()).await;
+            return released
+                .map(|()| true)
+                .map_err(|_| Fault::new(FaultKind::TimedOut, Sent::Unknown, "not released in time"));
+        }
         let (was_held, is_over) = release.once().await?;
         if is_over {
             self.0 = None;
@@ -80,10 +93,32 @@ impl Owed {
 
 impl Drop for Owed {
     fn drop(&mut self) {
-        let Some(release) = self.0.take() else { return };
-        nothing_is_locked();
-        let lock = Arc::clone(&release.grant.lock);
-        let undo = Undo::new(release, clock::now());
+        if let Some(release) = self.0.take() {
+            nothing_is_locked();
+            release.in_background(clock::now());
+        }
+    }
+}
+
+impl Release {
+    fn is_taken_over(&self) -> bool {
+        !matches!(self.grant.ask(|state| state.owing), Owing::Future(_) | Owing::Again)
+    }
+
+    /// Hands the release to the background, unless that has one. Never waits.
+    fn in_background(self, now: Moment) {
+        let hands_over = |state: &mut State| {
+            let hands_over = matches!(state.owing, Owing::Future(_) | Owing::Again);
+            if let Owing::Future(_) = state.owing {
+                (state.owing, state.is_moved) = (Owing::Background, true);
+            }
+            hands_over
+        };
+        if !self.grant.event(now, |state, _| hands_over(state)) {
+            return;
+        }
+        let lock = Arc::clone(&self.grant.lock);
+        let undo = Undo::new(self, now);
         if !lock.engine.background.release(lock.server(), move |turn| undo.job(Some(turn)))
             && let Some(unreported) = lock.engine.failed_releases.ask()
         {
@@ -97,9 +132,7 @@ impl Drop for Owed {
             );
         }
     }
-}
 
-impl Release {
     /// Releases once. Returns whether the server still had the hold of the guard, and whether it has nothing from here on.
     async fn once(&mut self) -> Result<(bool, bool), Fault> {
         let grant = &self.grant;
@@ -107,6 +140,7 @@ impl Release {
         let connection = lock.connection().await?;
         let (sent, call) = (clock::now(), lock.protocol.release(grant.holder()));
         let was_unsure = std::mem::replace(&mut self.is_unsure, true); // until the answer comes
+        let mine = grant.ask(|state| state.owing);
         let reply = match grant.send_release(&connection, &call).await {
             Ok(reply) => reply,
             // Another client overwrote the key, so the hold is gone.
@@ -117,25 +151,38 @@ impl Release {
             }
         };
         self.is_unsure = was_unsure;
-        report_release(reply, lock);
+        let _answered = Answered(grant);
         // A master that is promoted later can lack this release, and would keep the lock until its lease ends. So
         // the release is kept for a repetition.
         lock.engine.releases.keep(lock.route, call);
         let hold = self.hold.take();
-        let gone = hold.filter(|_| reply == ReleaseReply::Gone && !was_unsure);
-        let was_held = gone.is_none();
-        let is_over = grant.event(clock::now(), |state, effects| {
+        let mut gone = hold.filter(|_| reply == ReleaseReply::Gone && !was_unsure);
+        let (was_held, is_over) = grant.event(clock::now(), |state, effects| {
+            if state.owing != mine {
+                return (true, true); // meanwhile the background has it, and perhaps released before
+            }
+            let was_held = gone.is_none();
+            state.is_moved = true;
             let is_over = state.on_server.released(connection.number(), sent);
             state.owing = if is_over { Owing::No } else { Owing::Again };
-            if let Some(hold) = gone {
+            if let Some(hold) = gone.take() {
                 effects.was_gone(hold);
                 state.loses(effects);
             }
-            is_over
+            (was_held, is_over)
         });
-        grant.released.notify_waiters();
-        lock.engine.background.answered();
+        report_release(reply, lock);
         Ok((was_held, is_over))
+    }
+}
+
+/// A release was answered. Dropping this value tells those who wait, also if code of the user panics.
+struct Answered<'a>(&'a Grant);
+
+impl Drop for Answered<'_> {
+    fn drop(&mut self) {
+        self.0.released.notify_waiters();
+        self.0.lock.engine.background.answered();
     }
 }
 
@@ -191,13 +238,14 @@ impl Undo {
         let lock = Arc::clone(&self.release.grant.lock);
         let (engine, mut retry) = (&lock.engine, RETRY);
         loop {
+            let (owing, late) = self.release.grant.ask(|state| (state.owing, state.on_server.late_until()));
+            if owing == Owing::Again {
+                drop(turn.take());
+                sleep(late.map_or(PAUSE, |until| until.since(clock::now()) + SHORTEST)).await;
+            }
             let fault = match self.release_in_turn(turn.take()).await {
                 Ok(true) => return Ok(()),
-                Ok(false) => {
-                    let late = self.release.grant.ask(|state| state.on_server.late_until());
-                    sleep(late.map_or(SHORTEST, |until| until.since(clock::now()) + SHORTEST)).await;
-                    continue;
-                }
+                Ok(false) => continue,
                 Err(fault) => fault,
             };
             let now = Instant::now();
@@ -206,8 +254,11 @@ impl Undo {
                 self.rest(retry.pause()).await;
                 continue;
             }
-            let refused_again = !fault.is_transient() && is_left;
-            if (is_left || !engine.is_closing())
+            // The caller has the error of the acquire already.
+            let is_nothing = self.release.grant.ask(|state| state.on_server.was_only_refused());
+            let refused_again = !fault.is_transient() && is_left && !is_nothing;
+            if !is_nothing
+                && (is_left || !engine.is_closing())
                 && let Some(unreported) = engine.failed_releases.ask()
             {
                 let LockId { name, key, server, .. } = lock.id();
@@ -261,11 +312,19 @@ impl Undo {
                 () = engine.closing() => {}
             }
         }
-        sleep(pause.min(PAUSE_AT_SHUTDOWN)).await;
+        sleep(pause.min(PAUSE)).await;
     }
 }
 
 impl Grant {
+    /// Lets the background release what a future has to release that perhaps nobody polls. If that future learns an answer later, it
+    /// counts for nothing.
+    pub(crate) fn release_for_future(self: &Arc<Self>, now: Moment) {
+        if self.ask(|state| matches!(state.owing, Owing::Future(_))) {
+            Release { grant: Arc::clone(self), hold: None, is_unsure: true }.in_background(now);
+        }
+    }
+
     /// Sends a release, and tells the waiters of this client.
     async fn send_release(&self, connection: &Connection, call: &Call) -> Result<ReleaseReply, Fault> {
         let ends_hold = self.ask(|state| state.lease.was_granted());

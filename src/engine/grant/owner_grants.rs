@@ -155,8 +155,8 @@ impl OwnerGrants {
     pub(crate) fn remembers(&self, grant: &Arc<Grant>) {
         if grant.blocks() {
             // Those that have ended are dropped after unlocking.
-            let (mut ending, _ended): (Vec<_>, Vec<_>) =
-                std::mem::take(&mut lock(&self.grants).ending).into_iter().partition(|grant| grant.blocks());
+            let before = std::mem::take(&mut lock(&self.grants).ending);
+            let (mut ending, _ended): (Vec<_>, Vec<_>) = before.into_iter().partition(|grant| grant.blocks());
             ending.push(Arc::clone(grant));
             lock(&self.grants).ending = ending;
         }

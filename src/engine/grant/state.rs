@@ -104,8 +104,10 @@ enum Sharing {
 pub(super) enum Owing {
     #[default]
     No,
-    /// No release was answered yet.
-    Once,
+    /// Since then, a future has it that releases once.
+    Future(Moment),
+    /// The background has it.
+    Background,
     /// A release was answered. Another one follows when no acquire can run any more.
     Again,
 }
@@ -177,6 +179,9 @@ impl State {
     pub(super) fn ends_pending(&mut self, key: PartKey, late: Moment) -> bool {
         (self.has_place, self.is_moved) = (false, true);
         self.on_server.waits_no_more(late);
+        if self.is_given_up {
+            self.on_server.may_run(late); // the release of the shutdown perhaps ran before it
+        }
         let Some(part) = self.part_mut(key) else { return false };
         part.pending -= 1;
         self.shows_soon(key)
@@ -309,7 +314,7 @@ impl State {
     pub(super) fn is_owed(&mut self, now: Moment) -> bool {
         let is_owed = self.owing == Owing::No && self.on_server.may_exist() && !self.is_needed(now);
         if is_owed {
-            (self.owing, self.is_moved) = (Owing::Once, true);
+            (self.owing, self.is_moved) = (Owing::Future(now), true);
             // A caller that read the clock earlier must not take the hold any more.
             self.offered = None;
             self.closes();
@@ -590,7 +595,7 @@ impl State {
             wanted.adds_renewed(rules.lease, None);
             wanted.acts_at = Some(wanted.acts_at.map_or(until, |at| at.min(until)));
         }
-        if self.lingers.is_some() {
+        if self.lingers.is_some_and(|lingering| now < lingering.until) {
             wanted.adds_renewed(rules.lease, None);
         }
         if let Some(lease) = self.least.lease.filter(|_| now < self.least.until) {

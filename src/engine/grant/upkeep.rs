@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::owed::SHORTEST;
-use super::state::State;
+use super::state::{Owing, State};
 use super::{Grant, Shell};
 use crate::base::clock::{self, Moment};
 use crate::base::error::LockId;
@@ -53,13 +53,23 @@ impl Grant {
     /// client shortened it. `None`: there is nothing to renew.
     pub(crate) fn begin_renewal(self: &Arc<Self>, key: Key, now: Moment) -> Option<Duration> {
         let rules = self.rules();
-        let mut is_taken_back = false;
+        let (mut is_taken_back, mut is_stuck) = (false, false);
         let begin = |Shell { state, renewal, renewing, .. }: &mut Shell, effects: &mut Effects| {
             if !renewal.begin(key) {
                 return None;
             }
             if !self.lock.engine.store.tells_changes() {
                 state.lease.look.due = None;
+            }
+            if let Owing::Future(since) = state.owing {
+                let patience = self.patience();
+                renewal.end();
+                is_stuck = now.since(since) >= patience;
+                if !is_stuck {
+                    let due = Some(since.plus(patience));
+                    self.lock.engine.renewals.set(renewal, due, || Arc::clone(self));
+                }
+                return None;
             }
             is_taken_back = state.ends_offer(now);
             state.forgets_ended(now, effects);
@@ -73,6 +83,9 @@ impl Grant {
             lease
         };
         let (lease, _) = self.change(now, begin);
+        if is_stuck {
+            self.release_for_future(now);
+        }
         if is_taken_back {
             self.take_back(now);
         }

@@ -144,8 +144,10 @@ impl HeldLock {
         self.hold.give_back(now);
         self.is_over = true;
         let given_back = self.grant.give_back(self.part, &self.hold, now);
-        if was_lost {
-            return Err(Error::NotHeld(self.loss())); // the background releases what the server can still have
+        if was_lost || self.hold.is_lost(now) {
+            // Perhaps the watchdog found it meanwhile. The background releases what the server can still have.
+            self.hold.tell_gone(now);
+            return Err(Error::NotHeld(self.loss()));
         }
         let releasing = async {
             match given_back {

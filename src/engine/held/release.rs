@@ -63,7 +63,9 @@ async fn release_in_turn(mut owed: Owed, turn: Option<Turn>) -> Result<bool, Fau
     loop {
         let fault = {
             let _turn = match turn.take() {
-                None if !is_direct => Some(engine.background.turn(&grant.lock.server()).await),
+                None if !is_direct && !owed.is_taken_over() => {
+                    Some(engine.background.turn(&grant.lock.server()).await)
+                }
                 turn => turn,
             };
             match owed.release().await {

@@ -274,7 +274,7 @@ impl Hold {
 
     /// Reports that the hold was gone when it was released, if its loss was not reported before. Call this with nothing
     /// locked.
-    fn tell_gone(&self, now: Moment) {
+    pub(crate) fn tell_gone(&self, now: Moment) {
         let unless_reported = |was| (was < REPORTED).then_some(reported(LossCause::Removed));
         if self.report.fetch_update(Ordering::AcqRel, Ordering::Acquire, unless_reported).is_ok() {
             self.report_lost(LossCause::Removed, now);
