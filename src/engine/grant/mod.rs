@@ -141,7 +141,7 @@ impl Grant {
             let wanted = state.wanted(now, self.rules());
             let due = match state.owing {
                 // The watchdog looks after the future that releases. It comes anyway, at the time of the next renewal.
-                Owing::Future(since) => renewal.due().or(Some(since.plus(self.patience()))),
+                Owing::Future(since) => renewal.due().or_else(|| Some(since.plus(self.patience()))),
                 _ => state.lease.due(&wanted, now, self.rules()),
             };
             engine.renewals.set(renewal, due, || Arc::clone(self));
