@@ -81,7 +81,7 @@ impl Owed {
             let released = timeout(patience, release.grant.until_released()).await;
             return released
                 .map(|()| true)
-                .map_err(|_| Fault::new(FaultKind::TimedOut, Sent::Unknown, "not released in time"));
+                .map_err(|_| Fault::new(FaultKind::TimedOut, Sent::Unknown, "no answer in time"));
         }
         let (was_held, is_over) = release.once().await?;
         if is_over {
