@@ -152,7 +152,8 @@ impl HeldLock {
         let releasing = async {
             match given_back {
                 GivenBack::Kept => Ok(true),
-                GivenBack::Shows => release::show(&self.grant, self.part).await,
+                // Boxed, as an unlock of the last hold has no use for it.
+                GivenBack::Shows => Box::pin(release::show(&self.grant, self.part)).await,
                 GivenBack::Owed(owed) => release::release(owed).await,
             }
         };

@@ -34,7 +34,8 @@ pub(super) async fn release(owed: Owed) -> Result<bool, Fault> {
     let background = &grant.lock.engine.background;
     match background.direct() {
         Some(_direct) => release_in_turn(owed, None).await,
-        None => release_in_background(&grant, owed).await,
+        // Boxed: this branch is rare, and its future would make the future of every unlock larger.
+        None => Box::pin(release_in_background(&grant, owed)).await,
     }
 }
 
