@@ -36,16 +36,28 @@ async fn all_types_hear(locks: &LockClient, other: &LockClient) {
     let waiting = semaphore(other);
     let other = || other.clone();
     tokio::join!(
-        hears(locks.rlock("rlock").lock().await.unwrap(), enters(other().rlock("rlock")), "rlock"),
-        hears(locks.fair_lock("fair").lock().await.unwrap(), enters(other().fair_lock("fair")), "fair"),
-        hears(
+        Box::pin(hears(locks.rlock("rlock").lock().await.unwrap(), enters(other().rlock("rlock")), "rlock")),
+        Box::pin(hears(
+            locks.fair_lock("fair").lock().await.unwrap(),
+            enters(other().fair_lock("fair")),
+            "fair"
+        )),
+        Box::pin(hears(
             locks.fenced_lock("fenced").lock().await.unwrap(),
             enters(other().fenced_lock("fenced")),
             "fenced"
-        ),
-        hears(rw(locks).into_read().lock().await.unwrap(), enters(rw(&other()).into_write()), "read"),
-        hears(both(locks).lock().await.unwrap(), enters(other().rlock("m2")), "multi"),
-        hears(permit, async move { waiting.acquire().await.unwrap().unlock().await.unwrap() }, "semaphore"),
+        )),
+        Box::pin(hears(
+            rw(locks).into_read().lock().await.unwrap(),
+            enters(rw(&other()).into_write()),
+            "read"
+        )),
+        Box::pin(hears(both(locks).lock().await.unwrap(), enters(other().rlock("m2")), "multi")),
+        Box::pin(hears(
+            permit,
+            async move { waiting.acquire().await.unwrap().unlock().await.unwrap() },
+            "semaphore"
+        )),
     );
     semaphore(locks).delete().await.unwrap();
     hears(rw(locks).into_write().lock().await.unwrap(), enters(rw(&other()).into_read()), "write").await;
