@@ -155,7 +155,7 @@ pub enum Fate {
     Delayed,
 }
 
-/// A rule about one command, in the words of `docs/guarantees.md`.
+/// A rule about one command, as `docs/guarantees.md` states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names of the properties say it")]
 pub enum Rule {

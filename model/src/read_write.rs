@@ -99,7 +99,7 @@ impl Run<'_> {
         let Some(intent) = &mut self.state.intent else { return 0 };
         let wait = (intent.ends - self.now - intent.calm).max(0);
         if wait > COME && mode.is_none() && intent.writer.is_none() {
-            // The lock is free, and its release told whoever waits.
+            // The lock is free, and its release has woken the waiters.
             intent.ends = self.now + intent.calm + COME;
             return COME;
         }

@@ -54,7 +54,7 @@ impl Run<'_> {
             if before.is_none() {
                 available = total - self.in_use();
             } else if available <= 0 && self.in_use() == 0 {
-                // The set of permits was lost, so the total counts anew.
+                // The set of permits was lost, so counting starts again from the total.
                 available = total;
             }
             let found = self.found(ids);

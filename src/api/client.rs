@@ -432,7 +432,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// The fault that prevented a release, or [`TimedOut`](crate::Error::TimedOut) if no release was answered for `retry_timeout`. The
+    /// The fault that prevented a release, or [`TimedOut`](crate::Error::TimedOut) if no release was answered for `retry_timeout`, and at least for `command_timeout` and two seconds. The
     /// error names one of the locks that are left. Their releases continue in the background while the runtime lives, and each further
     /// `shutdown` asks the server again. What is not released ends with its lease.
     /// [`RuntimeGone`](crate::Error::RuntimeGone): nobody can release anything any more.

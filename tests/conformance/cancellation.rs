@@ -124,7 +124,7 @@ impl<K: BaseLock> Owning for Lock<'static, K> {
     }
 }
 
-/// So many of two permits.
+/// Calls for this many of two permits.
 pub struct Batch<const COUNT: u32>;
 
 impl<const COUNT: u32> Droppable for Batch<COUNT> {

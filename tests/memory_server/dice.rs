@@ -4,7 +4,7 @@ use fastrand::Rng;
 
 pub const LOCK: &str = "a";
 
-/// The keys of a fair and of a fenced lock, of a semaphore, of what a holder announces, and of what a client tells of itself.
+/// The keys of a fair lock, a fenced lock, a semaphore, an announcement, and the snapshot of a client.
 const KEYS: [&str; 10] = [
     "queue",
     "scores",

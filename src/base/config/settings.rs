@@ -92,7 +92,7 @@ settings! {
         /// but then a short pause or outage costs a live process its lock. If Java clients use the same read-write locks, it must not be longer than their
         /// `lockWatchdogTimeout`, except if that is at least 30 s.
         watchdog_lease: 30 * SECOND, 100 * MS, DAY;
-        /// Sets after how long a waiter that gets no message asks the server again. Default: 3 s. From 10 ms to an hour.
+        /// Sets the time after which a waiter retries if no message wakes it. Default: 3 s. From 10 ms to an hour.
         ///
         /// A lost message costs a waiter this time at most.
         safety_poll: 3 * SECOND, 10 * MS, HOUR;

@@ -3,14 +3,14 @@
 use std::pin::pin;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::base::Caller;
 use crate::base::clock::{self, Moment};
 use crate::base::error::Result;
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::timer::timeout;
 use crate::engine::acquire::call::{Outcome, WriterIntent};
-use smallvec::SmallVec;
-
 use crate::engine::grant::Grant;
 use crate::engine::grant::owed::Owed;
 use crate::engine::grant::owner_grants::Start;
@@ -152,21 +152,21 @@ impl<'a> Attempts<'a> {
                 }
                 Err(fault) => fault,
             };
-            if self.is_unusable(&fault) {
-                self.before = self.begin_anew()?;
-            }
+            self.leaves_id(matches!(fault.kind, FaultKind::TooFewReplicas { .. }))?;
             return Ok(Outcome::Failed(fault));
         }
     }
 
-    /// Whether the next attempt needs a new id: the server can have something of this one. A lock that was re-entered stays held, because
-    /// with a new id this owner would wait for itself. And a waiter keeps its place or intent, which a new id would not have.
-    fn is_unusable(&self, fault: &Fault) -> bool {
+    /// Takes a new id for the next attempt if the server can have something of this one. A lock that was re-entered stays held, because
+    /// with a new id this owner would wait for itself. And a waiter keeps its place or intent, which a new id would not have, except if
+    /// it was granted the lock with too few replicas: an attempt that finds its own hold can write nothing, and `WAIT` confirms only writes.
+    pub(crate) fn leaves_id(&mut self, has_too_few: bool) -> Result<()> {
         let grant = &self.pending.grant;
         let keeps_id = grant.keeps_place() || self.intent.is_shown();
-        // An attempt that finds its own hold can write nothing, and `WAIT` confirms only writes.
-        let has_too_few = matches!(fault.kind, FaultKind::TooFewReplicas { .. });
-        self.pending.want == 1 && (has_too_few || !keeps_id) && grant.may_exist()
+        if self.pending.want == 1 && (has_too_few || !keeps_id) && grant.may_exist() {
+            self.before = self.begin_anew()?;
+        }
+        Ok(())
     }
 
     /// Gives up the attempts so far, and begins a grant with a new id. Returns the one before, if it has to be released: the background

@@ -324,6 +324,7 @@ impl<'a> AcquireCall<'a> {
             // The waiter in front should have attempted, and did not: perhaps nobody polls its future. So this waiter
             // attempts once. Otherwise the call could report a free lock as held.
             waiter.attempts();
+            self.attempts.leaves_id(false)?; // perhaps its last attempt was dropped at the end of the time
             // Boxed: this branch is rare, and its future would make the future of every call larger.
             let attempt = Box::pin(self.attempts.attempt());
             match timeout(self.handle.config().command_timeout(), attempt).await {

@@ -45,9 +45,7 @@ impl<'a> Attempt<'a> {
             let begins = |state: &mut State| {
                 let begins = state.acquires(lease, epoch, rules);
                 if begins {
-                    // Perhaps the future of an earlier attempt was dropped.
-                    state.on_server.waits_no_more(late);
-                    state.on_server.sends(number);
+                    state.on_server.sends(number, late);
                 }
                 begins
             };
@@ -62,7 +60,7 @@ impl<'a> Attempt<'a> {
     fn sends_on(&mut self, connection: &Connection) {
         self.connection = connection.clone();
         let number = connection.number();
-        self.grants.iter().for_each(|grant| grant.ask(|state| state.on_server.sends(number)));
+        self.grants.iter().for_each(|grant| grant.ask(|state| state.on_server.sends_on(number)));
     }
 
     async fn send(&mut self, call: &Call) -> Result<Reply, Fault> {

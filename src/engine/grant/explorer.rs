@@ -89,9 +89,14 @@ impl World {
         }
     }
 
-    fn waits_no_more(&mut self) {
+    /// Until when an acquire can run for whose answer nobody waits from now on.
+    fn late(&self) -> Moment {
         let now = self.now.min(LAST + VALID); // what was sent at the latest can run no longer
-        self.on_server.waits_no_more(at(now + VALID).plus(Duration::from_nanos(5)));
+        at(now + VALID).plus(Duration::from_nanos(5))
+    }
+
+    fn waits_no_more(&mut self) {
+        self.on_server.waits_no_more(self.late());
     }
 
     fn gives_up(&mut self) {
@@ -116,8 +121,7 @@ impl Model for World {
             // Also if the future of an attempt was dropped.
             Does::Rests | Does::Asks if self.attempts > 0 && self.now <= LAST => add("attempts", &|w| {
                 w.attempts -= 1;
-                w.waits_no_more();
-                w.on_server.sends(w.connection);
+                w.on_server.sends(w.connection, w.late());
                 w.wire.push((w.connection, Command::Acquire { until: w.now + VALID }));
                 w.does = Does::Asks;
             }),
@@ -159,6 +163,14 @@ impl Model for World {
                 w.connection += 1;
                 w.waits_no_more();
                 w.does = if w.does == Does::Asks { Does::Rests } else { Does::Owes(false) };
+            });
+        }
+        if self.breaks > 0 && self.now <= LAST && self.does == Does::Asks {
+            // The call goes on after that, when its time is up.
+            add("its future is dropped before the connection breaks", &|w| {
+                w.breaks -= 1;
+                w.connection += 1;
+                w.does = Does::Rests;
             });
         }
         add("another owner takes the lock", &|w| w.is_taken = !w.is_held);
@@ -208,7 +220,13 @@ fn every_state_of_an_id_keeps_the_rules() {
         ("an id that keeps its place", World::new(2, 2, 1)),
         ("three attempts", World::new(3, 1, 0)),
     ]);
-    for step in ["is answered", "is released", "a copy runs", "the connection breaks"] {
+    for step in [
+        "is answered",
+        "is released",
+        "a copy runs",
+        "the connection breaks",
+        "its future is dropped before the connection breaks",
+    ] {
         assert!(seen.contains(step), "{step} never happens");
     }
 }

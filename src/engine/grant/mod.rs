@@ -140,8 +140,11 @@ impl Grant {
         if std::mem::take(&mut state.is_moved) {
             let wanted = state.wanted(now, self.rules());
             let due = match state.owing {
-                // The watchdog looks after the future that releases. It comes anyway, at the time of the next renewal.
-                Owing::Future(since) => renewal.due().or_else(|| Some(since.plus(self.patience()))),
+                // The watchdog looks after the future that releases. Usually it comes before that, for a renewal.
+                Owing::Future(since) => {
+                    let at = since.plus(self.patience());
+                    Some(renewal.due().map_or(at, |due| due.min(at)))
+                }
                 _ => state.lease.due(&wanted, now, self.rules()),
             };
             engine.renewals.set(renewal, due, || Arc::clone(self));

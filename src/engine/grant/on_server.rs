@@ -45,8 +45,14 @@ impl OnServer {
         self.late.map(|late| late.until)
     }
 
-    /// Records an acquire that is about to be sent, or that did not run where it was sent and is sent on to another server.
-    pub(super) const fn sends(&mut self, connection: ConnectionNumber) {
+    /// Records an acquire that is about to be sent. If the future of an earlier one was dropped, that one can run until `late`.
+    pub(super) fn sends(&mut self, connection: ConnectionNumber, late: Moment) {
+        self.waits_no_more(late);
+        self.asked = Some(connection);
+    }
+
+    /// Records that the acquire did not run where it was sent, and is sent on to another server.
+    pub(super) const fn sends_on(&mut self, connection: ConnectionNumber) {
         self.asked = Some(connection);
     }
 

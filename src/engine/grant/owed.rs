@@ -140,8 +140,8 @@ impl Release {
         let connection = lock.connection().await?;
         let (sent, call) = (clock::now(), lock.protocol.release(grant.holder()));
         let was_unsure = std::mem::replace(&mut self.is_unsure, true); // until the answer comes
-        let mine = grant.ask(|state| state.owing);
-        let reply = match grant.send_release(&connection, &call).await {
+        let (mine, ends_hold) = grant.ask(|state| (state.owing, state.lease.was_granted()));
+        let reply = match grant.send_release(&connection, &call, ends_hold).await {
             Ok(reply) => reply,
             // Another client overwrote the key, so the hold is gone.
             Err(fault) if fault.kind == FaultKind::WrongType => ReleaseReply::Gone,
@@ -326,8 +326,12 @@ impl Grant {
     }
 
     /// Sends a release, and tells the waiters of this client.
-    async fn send_release(&self, connection: &Connection, call: &Call) -> Result<ReleaseReply, Fault> {
-        let ends_hold = self.ask(|state| state.lease.was_granted());
+    async fn send_release(
+        &self,
+        connection: &Connection,
+        call: &Call,
+        ends_hold: bool,
+    ) -> Result<ReleaseReply, Fault> {
         let waiters = if ends_hold { self.waiters() } else { None };
         if let Some((queue, _)) = &waiters {
             queue.with(|machine| machine.release_begins(clock::now()));

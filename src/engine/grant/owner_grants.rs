@@ -53,13 +53,13 @@ impl OwnerNames {
 
 #[derive(Default)]
 struct Grants {
-    /// Of a read-write lock, the write hold.
-    exclusive: Option<Held>,
-    /// Of a read-write lock, the read hold. An owner can have both.
-    shared: Option<Held>,
+    held: BothSides,
     /// Grants whose release is under way: they can block their own owner.
     ending: Vec<Arc<Grant>>,
 }
+
+/// What the owner holds exclusively, and of a read-write lock its read hold. An owner can have both.
+type BothSides = [Option<Held>; 2];
 
 /// What the owner has of one grant.
 #[derive(Clone)]
@@ -88,21 +88,21 @@ impl OwnerGrants {
     ///
     /// The owner has a hold on this name that excludes the new one.
     pub(crate) fn start(&self, target: &Arc<LockRef>, now: Moment, caller: Caller) -> Result<Start> {
-        let is_shared = target.protocol.is_shared();
-        if let Some(held) = self.held(is_shared) {
-            self.check_family(target, now)?;
-            if let Some(pending) = PendingHold::reenter(&held.grant, held.part, now) {
-                return Ok(Start { pending, ending: SmallVec::new() });
-            }
+        let side = usize::from(target.protocol.is_shared());
+        let held = self.held();
+        check_family(&held, target, now)?;
+        let reenter = |held: &Held| PendingHold::reenter(&held.grant, held.part, now);
+        if let Some(pending) = held[side].as_ref().and_then(reenter) {
+            return Ok(Start { pending, ending: SmallVec::new() });
         }
-        let pending = self.begin(target, now, caller)?;
-        let mut over = SmallVec::<[_; 1]>::new(); // dropped after unlocking: the drop can run code of the user
-        let mut grants = lock(&self.grants);
-        let before = [grants.exclusive.clone(), grants.shared.clone()].into_iter().flatten();
-        let mut ending: SmallVec<[_; 1]> = before.map(|held| held.grant).collect();
-        over.extend(grants.of(is_shared).take());
-        ending.extend(grants.ending.drain(..));
-        drop(grants);
+        let pending = self.begin_beside(&held, target, now, caller)?;
+        let mut ending: SmallVec<[_; 1]> = held.into_iter().flatten().map(|held| held.grant).collect();
+        // Dropped after unlocking: the drop of a grant can run code of the user.
+        let _before = {
+            let mut grants = lock(&self.grants);
+            ending.extend(grants.ending.drain(..));
+            grants.held[side].take()
+        };
         ending.retain(|grant| grant.ends(now));
         if !ending.is_empty() {
             // If this call is dropped before they have ended, the owner's next acquire still finds them.
@@ -111,44 +111,46 @@ impl OwnerGrants {
         Ok(Start { pending, ending })
     }
 
-    /// Begins a new grant. An owner that holds the write lock can also read. An owner that holds the read lock cannot write: it would
-    /// wait for itself.
+    /// Begins a new grant.
     ///
     /// # Errors
     ///
     /// As [`start`](Self::start).
     pub(crate) fn begin(&self, target: &Arc<LockRef>, now: Moment, caller: Caller) -> Result<PendingHold> {
-        self.check_family(target, now)?;
-        if !target.protocol.is_shared() && self.live(true, now) > 0 {
-            return Err(Error::UpgradeWouldDeadlock(target.id()));
-        }
-        let write = self.held(false).filter(|write| write.grant.lends(write.part, now));
-        let write = write.as_ref().map(|write| &write.grant);
-        Ok(PendingHold::acquire(Arc::clone(target), write, self.key, caller))
+        let held = self.held();
+        check_family(&held, target, now)?;
+        self.begin_beside(&held, target, now, caller)
     }
 
-    fn held(&self, is_shared: bool) -> Option<Held> {
-        lock(&self.grants).of(is_shared).clone()
-    }
-
-    /// Fails if the owner holds a lock of another family on this name.
-    fn check_family(&self, target: &LockRef, now: Moment) -> Result<()> {
-        for held in [false, true].into_iter().filter_map(|is_shared| self.held(is_shared)) {
-            let found = held.grant.lock.protocol.family();
-            if found != target.protocol.family() && held.live(now) > 0 {
-                return Err(Error::WrongKind { lock: target.id(), found });
+    /// An owner that holds the write lock can also read. An owner that holds the read lock cannot write: it would wait for itself.
+    fn begin_beside(
+        &self,
+        [exclusive, shared]: &BothSides,
+        target: &Arc<LockRef>,
+        now: Moment,
+        caller: Caller,
+    ) -> Result<PendingHold> {
+        let write = match target.protocol.is_shared() {
+            true => exclusive.as_ref().filter(|write| write.grant.lends(write.part, now)),
+            false if shared.as_ref().is_some_and(|read| read.live(now) > 0) => {
+                return Err(Error::UpgradeWouldDeadlock(target.id()));
             }
-        }
-        Ok(())
+            false => None,
+        };
+        Ok(PendingHold::acquire(Arc::clone(target), write.map(|write| &write.grant), self.key, caller))
+    }
+
+    fn held(&self) -> BothSides {
+        lock(&self.grants).held.clone()
     }
 
     /// Sets the grant that the owner holds from now on.
     pub(crate) fn set(&self, pending: &PendingHold) {
-        let is_shared = pending.grant.lock.protocol.is_shared();
+        let side = usize::from(pending.grant.lock.protocol.is_shared());
         let held = Held { grant: Arc::clone(&pending.grant), part: pending.part };
         // The binding lives longer than the mutex guard of this statement, so the previous grant is dropped after
         // unlocking.
-        let _before = lock(&self.grants).of(is_shared).replace(held);
+        let _before = lock(&self.grants).held[side].replace(held);
     }
 
     /// Remembers an attempt that was given up: its release has to end before the next acquire.
@@ -164,7 +166,7 @@ impl OwnerGrants {
 
     /// Counts the holds that can be relied on now.
     pub(crate) fn live(&self, is_shared: bool, now: Moment) -> u32 {
-        self.held(is_shared).map_or(0, |held| held.live(now))
+        self.held()[usize::from(is_shared)].as_ref().map_or(0, |held| held.live(now))
     }
 
     /// Reserves what the same `Owner` holds now, see [`Grant::reserve`]. Empty: the handle does not belong to an `Owner`.
@@ -172,24 +174,29 @@ impl OwnerGrants {
         self.names.iter().flat_map(|names| names.all()).flat_map(|grants| grants.reserve(now)).collect()
     }
 
-    fn reserve(&self, now: Moment) -> SmallVec<[Arc<Grant>; 2]> {
-        let held = [false, true].into_iter().filter_map(|is_shared| self.held(is_shared));
-        held.filter(|held| held.grant.reserve(held.part, now)).map(|held| held.grant).collect()
+    fn reserve(&self, now: Moment) -> impl Iterator<Item = Arc<Grant>> + use<> {
+        let held = self.held().into_iter().flatten();
+        held.filter(move |held| held.grant.reserve(held.part, now)).map(|held| held.grant)
     }
 
     /// Whether the owner holds nothing on this name, and nothing has to be released.
     pub(crate) fn is_idle(&self, now: Moment) -> bool {
         let (held, ending) = {
             let grants = lock(&self.grants);
-            ([grants.exclusive.clone(), grants.shared.clone()], grants.ending.clone())
+            (grants.held.clone(), grants.ending.clone())
         };
         held.iter().flatten().all(|held| held.live(now) == 0 && !held.grant.blocks())
             && !ending.iter().any(|grant| grant.blocks())
     }
 }
 
-impl Grants {
-    const fn of(&mut self, is_shared: bool) -> &mut Option<Held> {
-        if is_shared { &mut self.shared } else { &mut self.exclusive }
+/// Fails if the owner holds a lock of another family on this name.
+fn check_family(held: &BothSides, target: &LockRef, now: Moment) -> Result<()> {
+    for held in held.iter().flatten() {
+        let found = held.grant.lock.protocol.family();
+        if found != target.protocol.family() && held.live(now) > 0 {
+            return Err(Error::WrongKind { lock: target.id(), found });
+        }
     }
+    Ok(())
 }

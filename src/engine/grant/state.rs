@@ -1,7 +1,7 @@
 //! What the owners of this client have of one id, and whether it is to be released. Pure: no clock, no future and no mutex.
 //!
 //! The hold is *needed* while an owner has a guard or acquires, or while it is offered, lingers, or lasts for its minimum hold time.
-//! When nobody needs it and the server can have it, it is *owed*: whoever made it so gets an [`Owed`](super::owed::Owed), once.
+//! When nobody needs it and the server can have it, it is *owed*: `Grant::change` returns an [`Owed`](super::owed::Owed), once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,6 +57,10 @@ struct Guard {
 }
 
 impl Guard {
+    fn is_usual(&self) -> bool {
+        self.hold.is_usual() && !self.is_leaked
+    }
+
     fn is_live(&self, now: Moment) -> bool {
         // A guard reports its loss `EARLY` before the deadline. A leaked hold ends no later than that.
         !self.hold.is_lost(if self.is_leaked { now.plus(EARLY) } else { now })
@@ -222,7 +226,7 @@ impl State {
         let at = part.guards.iter().rposition(|guard| Arc::ptr_eq(&guard.hold, hold))?;
         let guard = part.guards.swap_remove(at);
         self.tidy(key.slot);
-        let is_usual = guard.hold.is_usual() && !guard.is_leaked;
+        let is_usual = guard.is_usual();
         self.usual -= u32::from(is_usual);
         self.is_moved |= !is_usual || self.usual == 0;
         Some(guard)
@@ -275,7 +279,7 @@ impl State {
             let mut index = 0;
             while let Some(guard) = part.guards.get(index) {
                 if takes(guard) {
-                    usual += u32::from(guard.hold.is_usual() && !guard.is_leaked);
+                    usual += u32::from(guard.is_usual());
                     tell(part.guards.swap_remove(index).hold);
                 } else {
                     index += 1;
@@ -625,7 +629,7 @@ impl State {
         self.guards().any(|guard| !guard.is_live(now))
     }
 
-    /// The metrics of one of the holds.
+    /// One of the holds.
     pub(super) fn first(&self) -> Option<&Arc<Hold>> {
         self.guards().map(|guard| &guard.hold).next()
     }
@@ -668,7 +672,7 @@ pub(super) mod tests {
         let mut state = State::default();
         let part = state.attaches(OwnerKey::default(), here());
         assert!(state.acquires(LEASE, SAME, &rules()));
-        state.on_server.sends(1);
+        state.on_server.sends(1, NOW);
         (state, part)
     }
 
@@ -742,7 +746,7 @@ pub(super) mod tests {
                 false,
             ),
             ("it has a longer lease", |s, _| s.asks_for(LEASE * 2, &rules()), SAME, SECOND / 2, false),
-            ("an acquire is not answered", |s, _| s.on_server.sends(2), SAME, SECOND / 2, false),
+            ("an acquire is not answered", |s, _| s.on_server.sends(2, NOW), SAME, SECOND / 2, false),
             ("it is lost", |s, _| s.loses(&mut Effects::default()), SAME, SECOND / 2, false),
             ("a shutdown gave up its owner", |s, _| s.gives_up(NOW), SAME, SECOND / 2, false),
         ];
@@ -785,6 +789,20 @@ pub(super) mod tests {
         let until = NOW.plus(LEASE);
         assert!(!state.holds(part, hold(until, usual(None)), (until, NOW), &rules()));
         assert!(state.is_owed(NOW));
+    }
+
+    /// The future goes on once more after the shutdown: it learns that the server did not know the script, and sends the script itself.
+    #[test]
+    fn what_is_sent_after_a_shutdown_gave_it_up_is_owed_when_its_future_is_dropped() {
+        let (mut state, part) = asked();
+        state.gives_up(NOW);
+        assert!(state.is_owed(NOW) && state.on_server.released(1, NOW));
+        state.owing = Owing::No;
+        state.ends_pending(part, NOW.plus(SECOND));
+        assert!(
+            state.is_owed(NOW) && !state.on_server.released(1, NOW),
+            "a release that was sent before is not enough"
+        );
     }
 
     /// A read hold that lingers for a second, and perhaps its reader.
