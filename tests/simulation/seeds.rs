@@ -51,6 +51,15 @@ fn worlds_of_each_kind_and_mode_keep_the_rules() {
     }
 }
 
+/// A call for a fair lock was dropped while its acquire was on the way, on the connection that waits for replicas. Its release on
+/// the other connection overtook it.
+#[test]
+fn a_release_overtakes_no_acquire_that_waits_for_replicas() {
+    let options = Options { deployment: Deployment::Cluster, ..Options::default() };
+    let violations = run_drawn(1_795_916_059, &options).oracle.violations;
+    assert!(violations.is_empty(), "{violations:#?}");
+}
+
 /// Many calls come together, and several go out in one command.
 #[test]
 fn worlds_with_small_limits_keep_the_rules() {

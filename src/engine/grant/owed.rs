@@ -83,7 +83,8 @@ impl Owed {
                 .map(|()| true)
                 .map_err(|_| Fault::new(FaultKind::TimedOut, Sent::Unknown, "no answer in time"));
         }
-        let (was_held, is_over) = release.once().await?;
+        let connection = release.grant.lock.connection().await?;
+        let (was_held, is_over) = release.once(connection).await?;
         if is_over {
             self.0 = None;
         }
@@ -133,11 +134,20 @@ impl Release {
         }
     }
 
+    /// The connection on which acquires wait for replicas, if all that were not answered were sent there: a release on it runs after
+    /// them. One on the usual connection can overtake them.
+    async fn behind_acquires(&self) -> Option<Connection> {
+        let lock = &self.grant.lock;
+        lock.engine.config.sync()?;
+        let late_on = self.grant.ask(|state| state.on_server.late_on())?;
+        let connection = lock.connection_of_acquires().await.ok()?;
+        (connection.number() == late_on).then_some(connection)
+    }
+
     /// Releases once. Returns whether the server still had the hold of the guard, and whether it has nothing from here on.
-    async fn once(&mut self) -> Result<(bool, bool), Fault> {
+    async fn once(&mut self, connection: Connection) -> Result<(bool, bool), Fault> {
         let grant = &self.grant;
         let lock = &grant.lock;
-        let connection = lock.connection().await?;
         let (sent, call) = (clock::now(), lock.protocol.release(grant.holder()));
         let was_unsure = std::mem::replace(&mut self.is_unsure, true); // until the answer comes
         let (mine, ends_hold) = grant.ask(|state| (state.owing, state.lease.was_granted()));
@@ -239,11 +249,15 @@ impl Undo {
         let (engine, mut retry) = (&lock.engine, RETRY);
         loop {
             let (owing, late) = self.release.grant.ask(|state| (state.owing, state.on_server.late_until()));
+            let mut behind = None;
             if owing == Owing::Again {
                 drop(turn.take());
-                sleep(late.map_or(PAUSE, |until| until.since(clock::now()) + SHORTEST)).await;
+                behind = self.release.behind_acquires().await;
+                if behind.is_none() {
+                    sleep(late.map_or(PAUSE, |until| until.since(clock::now()) + SHORTEST)).await;
+                }
             }
-            let fault = match self.release_in_turn(turn.take()).await {
+            let fault = match self.release_in_turn(turn.take(), behind).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => continue,
                 Err(fault) => fault,
@@ -293,13 +307,21 @@ impl Undo {
     }
 
     /// Waits for the turn of this release, and releases once. The time limit of the command begins with the turn.
-    async fn release_in_turn(&mut self, turn: Option<Turn>) -> Result<bool, Fault> {
+    async fn release_in_turn(
+        &mut self,
+        turn: Option<Turn>,
+        connection: Option<Connection>,
+    ) -> Result<bool, Fault> {
         let lock = &self.release.grant.lock;
         let _turn = match turn {
             Some(turn) => turn,
             None => lock.engine.background.turn(&lock.server()).await,
         };
-        self.release.once().await.map(|(_, is_over)| is_over)
+        let connection = match connection {
+            Some(connection) => connection,
+            None => lock.connection().await?,
+        };
+        self.release.once(connection).await.map(|(_, is_over)| is_over)
     }
 
     /// Pauses. During a shutdown, the pause is short.
