@@ -95,13 +95,6 @@ mod of_process {
         timer: Pin<Box<time::Sleep>>,
     }
 
-    impl Sleep {
-        pub(crate) fn reset(mut self: Pin<&mut Self>, until: Instant) {
-            self.until = until;
-            self.timer.as_mut().reset(until.by_tokio());
-        }
-    }
-
     impl Future for Sleep {
         type Output = ();
 

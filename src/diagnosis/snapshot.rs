@@ -77,14 +77,15 @@ impl Snapshot {
     /// Adds a call that waits for long.
     pub(crate) fn add_wait(
         &mut self,
-        grant: Option<&Grant>,
+        owner: Option<Arc<str>>,
         held: &[Arc<Grant>],
         lock: &Arc<str>,
         at: Caller,
         since: Moment,
     ) {
         let short = |grant: &Grant| Some(grant.short_owner()?.to_string());
-        let (owner, held) = (grant.and_then(short), held.iter().filter_map(|grant| short(grant)).collect());
+        let owner = owner.map(|owner| owner.to_string());
+        let held = held.iter().filter_map(|grant| short(grant)).collect();
         self.waits.push(Wait { owner, held, lock: Arc::clone(lock), at: place(at), since, age: 0 });
     }
 

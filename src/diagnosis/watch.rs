@@ -167,7 +167,8 @@ impl Watch {
             let held = if is_shown || is_reported { (wait.reserve)(at) } else { Vec::new() };
             if is_shown {
                 wait.is_shown.store(true, Ordering::Relaxed);
-                snapshot.add_wait(wait.grant.upgrade().as_deref(), &held, &wait.key, wait.caller, wait.since);
+                let owner = (wait.place)().map_or_else(|| wait.owner.clone(), |grant| grant.short_owner());
+                snapshot.add_wait(owner, &held, &wait.key, wait.caller, wait.since);
             }
             if is_reported {
                 due.reported = None;
@@ -204,7 +205,7 @@ impl Watch {
             warn_of_own_hold(engine, wait, holds);
         }
         if let Some(unreported) = self.reports.ask() {
-            let place = wait.grant.upgrade().and_then(|grant| grant.place());
+            let place = (wait.place)().and_then(|grant| grant.place());
             let report = report(Arc::clone(engine), Arc::downgrade(wait), place, unreported);
             self.jobs.push(report.map(|()| Job::Report).boxed());
         }
@@ -214,7 +215,7 @@ impl Watch {
 impl Due {
     fn new(wait: &Wait<Grant>, now: Instant, age: Duration) -> Self {
         let shown = now + LONG.saturating_sub(age);
-        // A call that waited with another owner id before can be older than a lease.
+        // A look that comes late finds a call that is older than a lease.
         let left = |lease: Duration| if age < lease { lease - age } else { lease };
         Self {
             shown,

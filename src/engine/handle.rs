@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::hold::{Renews, Term};
+use super::line;
 use super::lock_ref::LockRef;
 use super::shared::Engine;
 use crate::base::clock::{self, Moment};
@@ -51,12 +52,7 @@ impl Handle {
 
     /// Makes a handle of the semaphore for one hold with this many permits. The handle is a new owner.
     pub(crate) fn for_permits(&self, wanted: u32) -> Self {
-        let lock = &self.lock;
-        self.for_lock(if wanted == lock.permits.count() {
-            Arc::clone(lock)
-        } else {
-            Arc::new(lock.for_permits(wanted))
-        })
+        self.for_lock(self.lock.with_permits(wanted))
     }
 
     /// Makes a handle with the same terms for this lock. The handle is a new owner.
@@ -121,6 +117,16 @@ impl Handle {
     /// watchdog.
     pub(crate) fn can_take_over(&self) -> bool {
         self.lock.can_be_passed_on() && !self.is_member && self.terms.are_usual()
+    }
+
+    /// What the call of this handle waits for in a line.
+    pub(crate) fn standing(&self) -> line::state::Terms {
+        line::state::Terms {
+            lease: self.lease(),
+            count: self.lock.permits.count(),
+            is_usual: self.can_take_over() || self.can_share(),
+            linger: self.terms.linger,
+        }
     }
 
     pub(crate) fn is_shared(&self) -> bool {

@@ -4,30 +4,30 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
 use crate::base::sync::{Watched, lock};
-use crate::engine::wait::queue::WaitQueues;
+use crate::engine::line::lines::Lines;
 use crate::store::{Listener, Store};
 
 /// Passes a message to the waiters of its channel, or if the channel has none, to those who listen on it.
-pub(crate) struct Messages<O> {
-    pub(crate) wait_queues: Arc<WaitQueues<O>>,
+pub(crate) struct Messages {
+    pub(crate) lines: Arc<Lines>,
     pub(crate) listeners: Arc<Listeners>,
 }
 
-impl<O: Send + 'static> Listener for Messages<O> {
+impl Listener for Messages {
     fn subscribed(&self, channel: &str) {
-        if !self.wait_queues.subscribed(channel) {
+        if !self.lines.subscribed(channel) {
             self.listeners.tell(channel);
         }
     }
 
     fn message(&self, channel: &str) {
-        if !self.wait_queues.wake(channel) {
+        if !self.lines.wake(channel) {
             self.listeners.tell(channel);
         }
     }
 
     fn disconnected(&self, channels: &BTreeSet<Arc<str>>) {
-        self.wait_queues.disconnected(channels);
+        self.lines.disconnected(channels);
     }
 }
 

@@ -7,7 +7,6 @@ use super::shared::Engine;
 use crate::base::error::{Error, LockId, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::engine::hold::Named;
-use crate::engine::wait::queue::RowOf;
 use crate::protocol::{Arg, Call, Claim, HolderRef, LockKeys, Protocol, Reply, Semaphore};
 use crate::store::{Connection, Route};
 
@@ -19,7 +18,6 @@ pub(crate) struct LockRef {
     pub(crate) name: Arc<str>,
     pub(crate) keys: LockKeys,
     pub(crate) route: Route,
-    pub(crate) row: RowOf,
     /// Another lock that uses the same queue on the server.
     queue_taken_by: Option<Arc<str>>,
     /// The permits, if this is a semaphore.
@@ -68,12 +66,11 @@ impl LockRef {
         let key = engine.key(name);
         let name = if *key == *name { Arc::clone(&key) } else { name.into() };
         let route = engine.store.route(&key);
-        let row = RowOf::lock(&key);
         let keys = protocol.keys(key);
         let queue = protocol.queue();
         let queue_taken_by = queue.and_then(|queue| engine.queue_names.join(queue.key(&keys), &keys.lock));
         let permits = Permits::default();
-        Self { engine: Arc::clone(engine), protocol, name, keys, route, row, queue_taken_by, permits }
+        Self { engine: Arc::clone(engine), protocol, name, keys, route, queue_taken_by, permits }
     }
 
     /// The semaphore with this name.
@@ -99,7 +96,6 @@ impl LockRef {
             protocol: self.protocol,
             name: name.into(),
             route: self.route,
-            row: RowOf::lock(&keys.lock),
             keys,
             queue_taken_by: None,
             permits: Permits::default(),
@@ -107,17 +103,19 @@ impl LockRef {
     }
 
     /// The same semaphore, for holds with this many permits.
-    pub(crate) fn for_permits(&self, wanted: u32) -> Self {
-        Self {
+    pub(crate) fn with_permits(self: &Arc<Self>, wanted: u32) -> Arc<Self> {
+        if wanted == self.permits.count() {
+            return Arc::clone(self);
+        }
+        Arc::new(Self {
             engine: Arc::clone(&self.engine),
             protocol: self.protocol,
             name: Arc::clone(&self.name),
             keys: self.keys.clone(),
             route: self.route,
-            row: self.row,
             queue_taken_by: None,
             permits: self.permits.many(wanted),
-        }
+        })
     }
 
     /// Whether a hold can be given to another owner of this client. Several permits are not: the next waiter perhaps

@@ -4,7 +4,7 @@
 //! # The life of a hold
 //!
 //! The engine knows one lock on one server. A call begins with a [`grant`], and attempts ([`acquire`]). If another owner holds the
-//! lock, the call stands in a queue of this client ([`wait`]). What the server grants becomes a [`hold`], which a guard
+//! lock, the call stands in a line of this client ([`line`]). What the server grants becomes a [`hold`], which a guard
 //! has ([`held`]). From then on its lease is renewed ([`upkeep`]), until the guard gives the hold back: to the next
 //! waiter of this client, or to the server. Whatever is dropped on the way is released in the [`background`]. Questions
 //! about locks change nothing ([`query`]).
@@ -17,6 +17,7 @@ mod grant;
 mod handle;
 mod held;
 mod hold;
+mod line;
 mod listeners;
 mod lock_ref;
 mod names;
@@ -30,13 +31,11 @@ mod under_way;
 mod upkeep;
 #[cfg(test)]
 mod visit;
-mod wait;
 mod waits;
 
 pub(crate) use acquire::{WaitLimit, acquire, answers_in, claim, end_of, late};
 pub(crate) use grant::Grant;
 pub(crate) use grant::owner_grants::{OwnerGrants, OwnerNames};
-pub(crate) use grant::sharing::Offer;
 pub(crate) use handle::Handle;
 pub(crate) use held::{HeldLock, HoldTimes};
 pub(crate) use lock_ref::{LockRef, NOT_A_LOCK, OTHER_PERMITS, check_name};
@@ -44,6 +43,5 @@ pub(crate) use query::permits;
 pub(crate) use query::{force_all, holders, is_locked, list, run, run_at, with_type};
 pub(crate) use shared::Engine;
 pub(crate) use upkeep::start;
-pub(crate) use wait::queue::WakeUps;
 pub(crate) use waits::{LONG, Order, Wait, Waits};
 pub use waits::{RecentWait, WaitOutcome};

@@ -20,14 +20,14 @@ use crate::base::timer::timeout;
 use crate::base::{client_id, jitter};
 use crate::engine::background::Background;
 use crate::engine::grant::Grant;
-use crate::engine::grant::sharing::{Offer, ReadGrants};
+use crate::engine::grant::sharing::ReadGrants;
 use crate::engine::hold::lease::{Periods, Rules};
+use crate::engine::line::lines::Lines;
 use crate::engine::listeners::{Listeners, Messages};
 use crate::engine::recent_releases::RecentReleases;
 use crate::engine::scheduler::{NO_TICK, Scheduler};
 use crate::engine::tracked::Tracked;
 use crate::engine::under_way::UnderWay;
-use crate::engine::wait::queue::WaitQueues;
 use crate::engine::waits::Waits;
 use crate::store::{Change, ClientName, OpenError, Source, Store};
 use crate::telemetry::OfClient;
@@ -40,7 +40,7 @@ pub(crate) struct Engine {
     next_number: AtomicU64,
     pub(crate) config: LockConfig,
     pub(crate) store: Arc<Store>,
-    pub(crate) wait_queues: Arc<WaitQueues<Offer>>,
+    pub(crate) lines: Arc<Lines>,
     /// Futures that listen for what a lock's holder announces, and do not wait for the lock.
     pub(crate) listeners: Arc<Listeners>,
     pub(crate) queue_names: QueueNames,
@@ -79,9 +79,8 @@ impl Engine {
         config: LockConfig,
         waits: Option<Arc<Waits<Grant>>>,
     ) -> Result<Arc<Self>> {
-        let (wait_queues, listeners) = (Arc::<WaitQueues<Offer>>::default(), Arc::<Listeners>::default());
-        let messages =
-            Arc::new(Messages { wait_queues: Arc::clone(&wait_queues), listeners: Arc::clone(&listeners) });
+        let (lines, listeners) = (Arc::new(Lines::new()), Arc::<Listeners>::default());
+        let messages = Arc::new(Messages { lines: Arc::clone(&lines), listeners: Arc::clone(&listeners) });
         let id = client_id::new();
         let name = Arc::new(ClientName::new(id, &config));
         let tracked = Arc::<Tracked<Grant>>::default();
@@ -99,7 +98,7 @@ impl Engine {
         Ok(Arc::new(Self {
             id,
             next_number: AtomicU64::new(1),
-            wait_queues,
+            lines,
             listeners,
             queue_names: QueueNames::default(),
             reported_totals: ReportedTotals::default(),
@@ -225,6 +224,7 @@ impl Engine {
             pending.give_up(now);
         }
         self.read_grants.close_all(now);
+        self.lines.close_all();
         // Perhaps nobody polls the futures that release.
         for grant in self.renewals.items() {
             grant.release_for_future(now);
@@ -276,13 +276,13 @@ async fn open(
     source: Source,
     config: &LockConfig,
     name: &Arc<ClientName>,
-    (messages, tracked): (&Arc<Messages<Offer>>, &Arc<Tracked<Grant>>),
+    (messages, tracked): (&Arc<Messages>, &Arc<Tracked<Grant>>),
 ) -> Result<Store> {
     let (mut tries, reports) = (Tries::new(config.start_timeout()), Limit::default());
     loop {
         let tracked = Arc::clone(tracked);
         let told = Box::new(move |change: Change<'_>| key_changed(&tracked, change));
-        match Store::open(source.clone(), config, name, Arc::<Messages<Offer>>::clone(messages), told).await {
+        match Store::open(source.clone(), config, name, Arc::<Messages>::clone(messages), told).await {
             Err(OpenError::Fault(fault)) => {
                 let (server, text) = (fault.server().map(str::to_owned), fault.to_string());
                 tries.again(fault).await?;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use serde::{Serialize, Serializer};
@@ -32,7 +32,7 @@ pub(crate) struct Waits<G> {
 }
 
 struct List<G> {
-    /// By the numbers of their grants: the oldest first.
+    /// By their numbers: the oldest first.
     now: BTreeMap<u64, Arc<Wait<G>>>,
     past: VecDeque<RecentWait>,
     /// When the diagnosis looks at the list. `None`: it waits for an order.
@@ -57,7 +57,10 @@ pub(crate) struct Wait<G> {
     pub(crate) caller: Caller,
     /// After this time, the wait is reported. `None`: the call is that of a candidate, whose work is to wait.
     pub(crate) lease: Option<Duration>,
-    pub(crate) grant: Weak<G>,
+    /// The owner id of the call.
+    pub(crate) owner: Option<Arc<str>>,
+    /// The grant that has the place of the call in a queue on the server.
+    pub(crate) place: Place<G>,
     /// Reserves what the same `Owner` holds: from here on, no other owner of the client joins these holds or takes them over.
     pub(crate) reserve: Reserve<G>,
     /// Those who look are shown this wait.
@@ -67,15 +70,17 @@ pub(crate) struct Wait<G> {
     pub(crate) holders_seen: OnceLock<Vec<String>>,
 }
 
+pub(crate) type Place<G> = Box<dyn Fn() -> Option<Arc<G>> + Send + Sync>;
+
 pub(crate) type Reserve<G> = Box<dyn Fn(Moment) -> Vec<Arc<G>> + Send + Sync>;
 
 /// A wait in the list. Dropping this value ends it.
 pub(crate) struct Waiting<G> {
     waits: Arc<Waits<G>>,
     pub(crate) wait: Arc<Wait<G>>,
-    pub(crate) is_refused: bool,
-    /// How the call ended. `None`: it waits on with another owner id.
-    pub(crate) outcome: Option<WaitOutcome>,
+    is_refused: bool,
+    /// How the call ended.
+    pub(crate) outcome: WaitOutcome,
 }
 
 impl<G> Waits<G> {
@@ -85,11 +90,12 @@ impl<G> Waits<G> {
         (Arc::new(Self { list: Mutex::new(list), orders }), receiver)
     }
 
-    pub(crate) fn begin(self: &Arc<Self>, wait: Wait<G>) -> Waiting<G> {
+    /// `is_refused`: a server said that another owner holds the lock.
+    pub(crate) fn begin(self: &Arc<Self>, wait: Wait<G>, is_refused: bool) -> Waiting<G> {
         let wait = Arc::new(wait);
         lock(&self.list).now.insert(wait.number, Arc::clone(&wait));
         self.look_at(Instant::now() + wait.until_due());
-        Waiting { waits: Arc::clone(self), wait, is_refused: false, outcome: Some(WaitOutcome::GivenUp) }
+        Waiting { waits: Arc::clone(self), wait, is_refused, outcome: WaitOutcome::GivenUp }
     }
 
     /// Makes the diagnosis look at this time, or before.
@@ -148,14 +154,14 @@ impl<G> Drop for Waiting<G> {
         let Wait { number, name, caller, since, is_shown, holders_seen, .. } = &*self.wait;
         // The age is taken before the wall clock is read. In the other order, the wait would seem to begin before its call.
         let (age, to) = (clock::now().since(*since), SystemTime::now());
-        let ended = self.outcome.filter(|_| self.is_refused).map(|outcome| RecentWait {
+        let ended = self.is_refused.then(|| RecentWait {
             lock: name
                 [..(0..=LONGEST_NAME.min(name.len())).rfind(|end| name.is_char_boundary(*end)).unwrap_or(0)]
                 .to_owned(),
             waited_at: caller,
             from: to - age,
             to,
-            outcome,
+            outcome: self.outcome,
             holders_seen: holders_seen.get().cloned().unwrap_or_default(),
         });
         {

@@ -3,7 +3,6 @@
 //! The keys and channels of a kind are in its [`Protocol`](crate::protocol::Protocol).
 
 use crate::base::token::FencingToken;
-use crate::engine::{LockRef, Offer, WakeUps};
 use crate::locks::guard::Extra;
 use crate::locks::{Multi, Red};
 use crate::protocol::{Fair, Fenced, Read, Reentrant, Write};
@@ -67,9 +66,4 @@ impl BaseLock for Multi {
 
 impl BaseLock for Red {
     type Extra = ();
-}
-
-/// What wakes the waiters for a lock: other waiters of this client, and messages of the server on the channel of the kind.
-pub(crate) fn wake_ups(lock: &LockRef) -> WakeUps<'_, Offer> {
-    WakeUps { queues: &lock.engine.wait_queues, messages: &lock.engine.store }
 }

@@ -8,7 +8,6 @@ use std::time::Duration;
 use futures_util::future::{FutureExt, join_all, ready, select_all};
 use smallvec::{SmallVec, smallvec};
 
-use super::base::wake_ups;
 use super::guard::{Extra, LockGuard};
 use super::span::AcquireSpan;
 use super::votes::vote;
@@ -132,7 +131,7 @@ impl Locks {
         let acquired = async {
             let Some(whole) = self.whole.clone() else {
                 let one = &mut self.each[0];
-                return match engine::acquire(one, limit, caller, wake_ups).await {
+                return match engine::acquire(one, limit, caller).await {
                     Ok(held) => Ok(held.map(LockGuard::one)),
                     // Boxed: this is rare, and its size would burden every call.
                     Err(error) => Err(Box::pin(engine::with_type(&one.lock, error)).await),
@@ -206,7 +205,7 @@ async fn acquire(
                 let (_, one) = others.remove(index);
                 let limit =
                     end.map_or(limit, |end| WaitLimit::For(end.saturating_duration_since(Instant::now())));
-                let mut waiting = pin!(engine::acquire(one, limit, caller, wake_ups));
+                let mut waiting = pin!(engine::acquire(one, limit, caller));
                 loop {
                     tokio::select! {
                         biased;
@@ -295,7 +294,7 @@ async fn ask(
     let asked = locks.iter_mut().map(async |(index, handle)| {
         let answer = tokio::select! {
             biased;
-            answer = engine::acquire(handle, WaitLimit::Once, caller, wake_ups) => answer,
+            answer = engine::acquire(handle, WaitLimit::Once, caller) => answer,
             () = elapsed(last) => Err(handle.lock.error(engine::late())),
         };
         (*index, answer)

@@ -17,4 +17,4 @@ mod table;
 
 pub(crate) use inside::inside;
 pub(crate) use kinds::{Acquired, ConnectionUse, Renewed};
-pub(crate) use records::{Commands, Held, OfClient, OfLock, Reconnects, Renewing, Stalls, Undoing, Waiting};
+pub(crate) use records::{Commands, Held, OfClient, OfLock, Reconnects, Renewing, Stalls, Undoing};

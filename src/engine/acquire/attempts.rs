@@ -1,7 +1,8 @@
-//! The attempts of one call on its lock.
+//! The attempts with one id after another, of a call or of a line.
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -11,41 +12,42 @@ use crate::base::error::Result;
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::timer::timeout;
 use crate::engine::acquire::call::{Outcome, WriterIntent};
-use crate::engine::grant::Grant;
 use crate::engine::grant::owed::Owed;
-use crate::engine::grant::owner_grants::Start;
+use crate::engine::grant::owner_grants::{OwnerGrants, Start};
 use crate::engine::grant::pending::PendingHold;
-use crate::engine::grant::sharing::Given;
+use crate::engine::grant::sharing::Offer;
+use crate::engine::grant::{Grant, OwnerKey};
 use crate::engine::handle::Handle;
+use crate::engine::hold::lease;
 use crate::engine::held::HeldLock;
+use crate::engine::line::state::Terms;
 use crate::engine::lock_ref::LockRef;
-use crate::engine::wait::machine::Discipline;
-use crate::engine::wait::queue::QueueKey;
 use crate::protocol::{AcquireReply, Granted, IfHeld};
 
-/// The attempts of one call on its lock.
-pub(crate) struct Attempts<'a> {
-    pub(crate) handle: &'a Handle,
-    pub(crate) caller: Caller,
+/// The attempts of one call on its lock, or of a line for the calls that stand in it.
+pub(crate) struct Attempts {
+    lock: Arc<LockRef>,
+    lease: Duration,
+    caller: Caller,
+    /// The owner of the call. `None`: a line attempts.
+    owner: Option<Arc<OwnerGrants>>,
     /// The call does not wait for other owners.
     is_try: bool,
     pub(crate) pending: PendingHold,
-    pub(crate) intent: WriterIntent,
+    intent: WriterIntent,
     /// The grant of the last attempt, if its outcome is unknown.
     before: Option<Arc<Grant>>,
     /// The deadline of the lease that was granted.
     until: Option<Moment>,
     /// More permits of the semaphore were available after the grant.
     pub(crate) leaves_permits: bool,
-    /// When the call began.
-    pub(crate) start: Moment,
     /// When the last attempt ended, or the first began.
-    pub(crate) at: Moment,
+    at: Moment,
 }
 
-impl<'a> Attempts<'a> {
-    /// Begins to acquire. Also returns what has to end on the server before that.
-    pub(crate) fn start(handle: &'a Handle, caller: Caller, is_try: bool) -> Result<(Self, Before)> {
+impl Attempts {
+    /// Begins to acquire for a call. Also returns what has to end on the server before that.
+    pub(crate) fn start(handle: &Handle, caller: Caller, is_try: bool) -> Result<(Self, Before)> {
         let (lock, now) = (&handle.lock, clock::now());
         let Start { pending, ending } = handle.owner.start(lock, now, caller)?;
         let stops_readers = lock.protocol.stops_readers();
@@ -57,31 +59,32 @@ impl<'a> Attempts<'a> {
                  not share it"
             );
         }
-        let intent = WriterIntent::new(stops_readers && !handle.config().writer_turn().is_zero());
-        let mut attempts = Self::given(handle, caller, pending, None, now);
-        (attempts.is_try, attempts.intent) = (is_try, intent);
+        let mut attempts = Self::new(pending, handle.lease(), caller, now);
+        (attempts.owner, attempts.is_try) = (Some(Arc::clone(&handle.owner)), is_try);
         Ok((attempts, Before { ending, idle }))
     }
 
-    /// Makes the attempts of a call. `until`: another owner of this client gave its hold, which has this deadline.
-    pub(crate) fn given(
-        handle: &'a Handle,
-        caller: Caller,
-        pending: PendingHold,
-        until: Option<Moment>,
-        now: Moment,
-    ) -> Self {
-        let (is_try, intent, leaves_permits) = (false, WriterIntent::default(), false);
+    /// Begins to acquire for the calls that stand in a line.
+    pub(crate) fn of_line(target: &Arc<LockRef>, terms: Terms, caller: Caller) -> Self {
+        let target = target.with_permits(terms.count);
+        let pending = PendingHold::acquire(target, None, OwnerKey::default(), caller);
+        Self::new(pending, terms.lease, caller, clock::now())
+    }
+
+    fn new(pending: PendingHold, lease: Duration, caller: Caller, now: Moment) -> Self {
+        let lock = Arc::clone(&pending.grant.lock);
+        let stops_readers = lock.protocol.stops_readers() && !lock.engine.config.writer_turn().is_zero();
         Self {
-            handle,
+            lock,
+            lease,
             caller,
-            is_try,
+            owner: None,
+            is_try: false,
             pending,
-            intent,
+            intent: WriterIntent::new(stops_readers),
             before: None,
-            until,
-            leaves_permits,
-            start: now,
+            until: None,
+            leaves_permits: false,
             at: now,
         }
     }
@@ -91,39 +94,34 @@ impl<'a> Attempts<'a> {
         self.pending.want > 1 || self.pending.nested_in_write
     }
 
-    /// Returns the key of the queue in which waiters for the lock stand.
-    pub(crate) fn queue_key(&self) -> QueueKey {
-        let LockRef { protocol, keys, row, .. } = &*self.handle.lock;
-        QueueKey {
-            channel: self.pending.grant.wake_channel(),
-            lock: Arc::clone(&keys.lock),
-            discipline: match () {
-                () if protocol.queue().is_some() => Discipline::Places,
-                () if protocol.has_permits() => Discipline::Permits,
-                () if protocol.is_shared() => Discipline::Readers,
-                () => Discipline::Exclusive,
-            },
-            row: *row,
-        }
+    /// Whether these attempts are for holds with these terms.
+    pub(crate) fn serve(&self, terms: Terms) -> bool {
+        self.lease == terms.lease && self.lock.permits.count() == terms.count
+    }
+
+    /// When the next attempt is due, whatever else happens. A waiting writer attempts when its patience is over: that attempt tells the
+    /// server to stop new readers.
+    pub(crate) fn acts_at(&self) -> Option<Moment> {
+        self.intent.acts_at()
     }
 
     /// Attempts once. Unless the call is a try, the attempt also queues if the lock has a queue on the server.
     pub(crate) async fn attempt(&mut self) -> Result<Outcome> {
         if let Some(before) = self.before.take() {
             // Otherwise this attempt could be refused by what the last one acquired.
-            let _ = timeout(self.handle.config().command_timeout(), before.until_released()).await;
+            let _ = timeout(self.lock.engine.config.command_timeout(), before.until_released()).await;
         }
         loop {
-            let (grant, lease) = (&self.pending.grant, self.handle.lease());
+            let grant = &self.pending.grant;
             let if_held = if self.is_try { IfHeld::Refuse } else { self.intent.if_held(clock::now) };
             let reply = match self.pending.want {
                 // Pinned where it is made: to await it directly would move a large future twice.
-                1 => pin!(grant.attempt(lease, if_held)).await,
+                1 => pin!(grant.attempt(self.lease, if_held)).await,
                 // If the owner's hold is gone, the server says so, and the call begins anew with a new id.
-                count => pin!(grant.reenter(count, lease)).await,
+                count => pin!(grant.reenter(count, self.lease)).await,
             };
             self.at = clock::now();
-            let lock = &self.handle.lock;
+            let lock = &self.lock;
             let fault = match reply {
                 Ok((AcquireReply::Granted(granted), until)) if until > self.at => {
                     self.until = Some(until);
@@ -160,7 +158,7 @@ impl<'a> Attempts<'a> {
     /// Takes a new id for the next attempt if the server can have something of this one. A lock that was re-entered stays held, because
     /// with a new id this owner would wait for itself. And a waiter keeps its place or intent, which a new id would not have, except if
     /// it was granted the lock with too few replicas: an attempt that finds its own hold can write nothing, and `WAIT` confirms only writes.
-    pub(crate) fn leaves_id(&mut self, has_too_few: bool) -> Result<()> {
+    fn leaves_id(&mut self, has_too_few: bool) -> Result<()> {
         let grant = &self.pending.grant;
         let keeps_id = grant.keeps_place() || self.intent.is_shown();
         if self.pending.want == 1 && (has_too_few || !keeps_id) && grant.may_exist() {
@@ -172,40 +170,63 @@ impl<'a> Attempts<'a> {
     /// Gives up the attempts so far, and begins a grant with a new id. Returns the one before, if it has to be released: the background
     /// does so.
     fn begin_anew(&mut self) -> Result<Option<Arc<Grant>>> {
-        let fresh = self.handle.owner.begin(&self.handle.lock, clock::now(), self.caller)?;
-        Ok(Self::forget(self.handle, &mut std::mem::replace(&mut self.pending, fresh)))
-    }
-
-    /// Leaves the queue on the server, and removes the writer's intent, so that readers are admitted again.
-    pub(crate) async fn leave_queue(&mut self) {
-        if let Some(before) = Self::forget(self.handle, &mut self.pending) {
-            let _ = timeout(self.handle.config().command_timeout() / 2, before.until_released()).await;
-        }
+        let fresh = match &self.owner {
+            Some(owner) => owner.begin(&self.lock, clock::now(), self.caller)?,
+            None => PendingHold::acquire(Arc::clone(&self.lock), None, OwnerKey::default(), self.caller),
+        };
+        let mut before = std::mem::replace(&mut self.pending, fresh);
+        Ok(self.forget(&mut before))
     }
 
     /// Turns what was granted into a hold.
-    pub(crate) fn take(&mut self) -> Result<HeldLock> {
-        let Self { handle, pending, until, start, at: now, .. } = self;
-        let until = until.expect("BUG: a call took a lock that was not granted");
-        let held = HeldLock::take(handle, pending, until, (*start, *now))?;
-        if handle.can_share() && pending.want == 1 && !pending.nested_in_write {
-            pending.grant.open_to_readers(handle.terms.linger, *now);
+    pub(crate) fn take(&mut self, handle: &Handle, start: Moment) -> Result<HeldLock> {
+        let until = self.until.expect("BUG: a call took a lock that was not granted");
+        let held = HeldLock::take(handle, &mut self.pending, until, (start, self.at))?;
+        if handle.can_share() && self.pending.want == 1 && !self.pending.nested_in_write {
+            self.pending.grant.open_to_readers(handle.terms.linger, self.at);
         }
-        handle.owner.set(pending);
+        handle.owner.set(&self.pending);
         Ok(held)
     }
 
-    /// Replaces what this call attempted by the hold of another owner of this client.
-    pub(crate) fn hold_instead(&mut self, given: Given) {
-        (self.until, self.leaves_permits) = (Some(given.until), false);
-        self.at = clock::now();
-        Self::forget(self.handle, &mut std::mem::replace(&mut self.pending, PendingHold::given(given)));
+    /// Leaves what was granted to the calls that stand in the line. `None`: a shutdown gave the attempt up.
+    pub(crate) fn offer(mut self) -> Option<Offer> {
+        self.pending.offer(self.until?, self.at)
+    }
+
+    /// Tells the line that the server granted this exclusive hold beside it. A message that came meanwhile perhaps was about this hold.
+    pub(crate) fn is_granted_beside_line(&self) {
+        let LockRef { engine, protocol, keys, .. } = &*self.lock;
+        let is_exclusive = !protocol.is_shared() && !protocol.has_permits() && self.pending.want == 1;
+        if let Some(until) = self.until.filter(|_| is_exclusive)
+            && let Some(line) = engine.lines.find(keys, false)
+            && line.granted_beside(until.plus(lease::margin(self.lease)).minus(self.lease), self.at)
+        {
+            self.pending.grant.close(self.at);
+        }
+    }
+
+    /// Goes on for a line, and no longer for the owner of a call.
+    pub(crate) fn into_line(mut self) -> Self {
+        self.owner = None;
+        self
+    }
+
+    /// Ends earlier holds of this client's owners. The server has granted an exclusive hold, so it no longer has any earlier one: nobody
+    /// may join an earlier hold.
+    pub(crate) fn end_earlier(&self) {
+        let LockRef { engine, protocol, keys, .. } = &*self.lock;
+        if protocol.is_read_write() && !protocol.is_shared() && self.pending.want == 1 {
+            engine.read_grants.close(&keys.lock, self.at);
+        }
     }
 
     /// Gives an attempt up. What the server can have of it can block its own owner, so the owner's next acquire waits for its release.
-    fn forget(handle: &Handle, pending: &mut PendingHold) -> Option<Arc<Grant>> {
+    fn forget(&self, pending: &mut PendingHold) -> Option<Arc<Grant>> {
         let owed = pending.give_up(clock::now())?;
-        handle.owner.remembers(owed.grant());
+        if let Some(owner) = &self.owner {
+            owner.remembers(owed.grant());
+        }
         Some(Arc::clone(owed.grant()))
     }
 }
@@ -234,8 +255,13 @@ impl Before {
     }
 }
 
-impl Drop for Attempts<'_> {
+/// What a call gives up, its owner remembers.
+impl Drop for Attempts {
     fn drop(&mut self) {
-        Self::forget(self.handle, &mut self.pending);
+        if let Some(owed) = self.pending.give_up(clock::now())
+            && let Some(owner) = &self.owner
+        {
+            owner.remembers(owed.grant());
+        }
     }
 }

@@ -45,9 +45,15 @@ impl WriterIntent {
         }
     }
 
+    /// When the writer attempts, to tell the server to stop new readers. One millisecond more, because a timer can fire before the clock
+    /// says that the time is over.
+    pub(crate) fn acts_at(self) -> Option<Moment> {
+        self.since.map(|since| since.plus(PATIENCE + Duration::from_millis(1)))
+    }
+
     /// Returns how long the writer still lets new readers in. `None`: the call need not attempt at the end of this
     /// time.
-    pub(crate) fn left(self, now: impl FnOnce() -> Moment) -> Option<Duration> {
+    fn left(self, now: impl FnOnce() -> Moment) -> Option<Duration> {
         let since = self.since?; // usually `None`, and then the clock is not read
         Some(PATIENCE.saturating_sub(now().since(since)))
     }

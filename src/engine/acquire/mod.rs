@@ -1,37 +1,37 @@
-//! Acquiring: attempt, and if another owner holds the lock, wait and attempt again.
+//! Acquiring: attempt, and if another owner holds the lock, stand in the line of this client, whose task attempts again.
 //!
 //! This module undoes nothing: whoever drops a pending hold, the background undoes it. So a call that reaches its time
 //! limit, or is cancelled, only drops a future.
 
-mod attempts;
-mod call;
+pub(crate) mod attempts;
+pub(crate) mod call;
 mod claim;
 mod listed;
-mod others;
 
-use std::mem::take;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::consume_budget;
 
 use attempts::{Attempts, Before};
-use call::Outcome as Attempted;
+use call::Outcome;
 pub(crate) use claim::claim;
 use listed::Listed;
 
-use super::grant::sharing::Offer;
+use super::grant::pending::PendingHold;
+use super::grant::sharing::{Given, join, keep_for_readers};
 use super::handle::Handle;
-use super::retry::{Pauses, Tries};
+use super::line::lines::{Asking, Begin};
+use super::line::place::{Got, Place};
+use super::retry::Tries;
 use crate::base::config::LockConfig;
 use crate::base::error::{Error, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::timer::{Instant, elapsed, timeout, timeout_at};
 use crate::base::{Caller, clock};
+use crate::base::clock::Moment;
 use crate::engine::held::HeldLock;
-use crate::engine::lock_ref::LockRef;
-use crate::engine::wait::queue::{Arrival, WakeUps};
-use crate::engine::wait::waiter::Waiter;
 use crate::engine::waits::WaitOutcome;
 
 /// How long a call waits for a lock that another owner holds.
@@ -62,94 +62,52 @@ pub(crate) fn answers_in(config: &LockConfig) -> Duration {
     config.command_timeout() + config.sync().map_or(Duration::ZERO, |sync| sync.timeout)
 }
 
-/// Returns what wakes the waiters for a lock.
-pub(crate) type WakeUpsOf = fn(&LockRef) -> WakeUps<'_, Offer>;
-
 /// Acquires the lock. `None`: another owner holds it.
-pub(crate) async fn acquire(
-    handle: &mut Handle,
-    limit: WaitLimit,
-    caller: Caller,
-    wake_ups: WakeUpsOf,
-) -> Result<Option<HeldLock>> {
+pub(crate) async fn acquire(handle: &mut Handle, limit: WaitLimit, caller: Caller) -> Result<Option<HeldLock>> {
     let handle = &*handle;
     handle.check_lock()?;
     let limits = Deadlines::new(limit, handle.config())?;
+    let listed = Listed::new(matches!(limit, WaitLimit::StandBy));
+    let mut call = Call { handle, caller, limits, start: clock::now(), listed };
     if handle.can_share() {
         // Yield before joining: a join never suspends, so a loop of joins would starve the other tasks of this thread.
         // Do not yield after the join: an unpolled future would keep the hold that it joined, and no reader could be
         // the last to leave.
         consume_budget().await;
-        if let Some(mut attempts) = Attempts::joined(handle, caller) {
-            return attempts.take().map(Some);
+        if let Some(given) = call.joined() {
+            return call.takes(given).map(Some);
         }
     }
     let is_try = matches!(limit, WaitLimit::None | WaitLimit::Once);
-    let (attempts, before) = Attempts::start(handle, caller, is_try)?;
+    let (mut attempts, before) = Attempts::start(handle, caller, is_try)?;
     // Check after `start`, which adds the acquire to `under_way`. A shutdown first closes, and then waits for that
     // list. With the check before, an acquire could begin for which the shutdown does not wait.
     handle.check_open()?;
     if !before.is_empty() {
         end(before, handle, limits).await;
     }
-    let listed = Listed::new(matches!(limit, WaitLimit::StandBy));
-    let arrival = handle.lock.engine.wait_queues.arrive(handle.lock.row);
-    let mut call = AcquireCall { handle, attempts, limits, arrival, listed, wake_ups };
-    let retry_timeout = handle.config().retry_timeout();
-    let mut tries = Tries::new(if matches!(limit, WaitLimit::Once) { Duration::ZERO } else { retry_timeout });
-    let mut pauses = Pauses::START;
-    // A reader joins the queue even if nobody waits: readers that come during its attempt wait there, and share its
-    // hold.
-    let waits = !is_try && !call.attempts.is_reentry();
-    let mut comes_first = waits && call.arrival.is_alone && !handle.is_shared();
-    let mut waiting = (waits && !comes_first).then(|| call.join(false));
-    loop {
-        if let Some(waiter) = &mut waiting {
-            match call.turn(waiter).await? {
-                Turn::Attempt => waiter.attempts(),
-                Turn::HasLock => return call.has_lock(waiting).map(Some),
-                Turn::TimeIsUp => return call.end_of_time(waiting).await,
-            }
+    let waits = !is_try && !attempts.is_reentry();
+    let begin = if waits { call.begins() } else { Begin::Ask(None) };
+    let Begin::Ask(asking) = begin else {
+        drop(attempts);
+        let place = call.place(None);
+        return call.stands(place).await;
+    };
+    let mut tries = Tries::new(if matches!(limit, WaitLimit::Once) { Duration::ZERO } else { handle.config().retry_timeout() });
+    let outcome = loop {
+        match call.attempt(&mut attempts).await? {
+            Outcome::Granted => return call.granted(attempts, asking).map(Some),
+            Outcome::Refused(_) if is_try => return Ok(None),
+            Outcome::Failed(_) if !waits && handle.is_closing() => return Err(Error::Closed),
+            Outcome::Failed(fault) if !waits => tries.again(fault).await.map_err(|fault| call.error(fault))?,
+            Outcome::Failed(fault) if !fault.is_transient() => return Err(call.error(fault)),
+            outcome => break outcome,
         }
-        let Some(outcome) = call.attempt(waiting.as_ref()).await? else {
-            return call.end_of_time(waiting).await;
-        };
-        let stays = match &outcome {
-            Attempted::Granted => return call.granted(waiting).map(Some),
-            Attempted::Refused(_) if is_try => return Ok(None),
-            // A call whose place in a server queue has moved to another channel is woken in another queue.
-            Attempted::Refused(_) => waiting
-                .as_ref()
-                .is_some_and(|waiter| waiter.is_woken_by(&call.attempts.pending.grant.wake_channel())),
-            Attempted::Failed(_) => waiting.is_some(),
-        };
-        match outcome {
-            // The call stands in no queue, because it waits for no other owner.
-            Attempted::Failed(_) if !stays && !waits && handle.is_closing() => return Err(Error::Closed),
-            Attempted::Failed(fault) if !stays && !waits => {
-                tries.again(fault).await.map_err(|fault| call.error(fault))?;
-                continue;
-            }
-            Attempted::Failed(fault) if !fault.is_transient() => return Err(call.error(fault)),
-            _ => {}
-        }
-        if !stays {
-            waiting = Some(call.join(take(&mut comes_first)));
-        }
-        // Tell a new queue, too, how the attempt ended: its waiter has just attempted, so it waits until it is woken.
-        let Some(waiter) = &waiting else { continue };
-        call.tell(waiter, &outcome, &mut pauses);
-        if let Attempted::Failed(fault) = outcome
-            && call.limits.is_none()
-            && waiter.answers().failing() > retry_timeout
-        {
-            return Err(call.error(fault));
-        }
-    }
+    };
+    let place = call.place(Some((attempts, outcome)));
+    drop(asking); // from here on, the line asks for those who came meanwhile
+    call.stands(place).await
 }
-
-/// The shortest time between two checks whether a call gives up.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// When a call has to end.
 #[derive(Clone, Copy)]
@@ -161,186 +119,136 @@ struct Deadlines {
     unanswered: Instant,
 }
 
-/// What a call does when its wait has ended.
-enum Turn {
-    Attempt,
-    /// The call holds the lock: another owner of this client handed it over, or the call joined a reader.
-    HasLock,
-    /// The time limit of the call has passed.
-    TimeIsUp,
-}
-
 /// An acquire of one handle.
-struct AcquireCall<'a> {
+struct Call<'a> {
     handle: &'a Handle,
-    attempts: Attempts<'a>,
+    caller: Caller,
     limits: Option<Deadlines>,
-    /// Counts the call among those that acquire the lock.
-    arrival: Arrival<'a>,
+    /// When the call began.
+    start: Moment,
     listed: Listed,
-    wake_ups: WakeUpsOf,
 }
 
-impl<'a> AcquireCall<'a> {
-    /// Tells the queue how an attempt ended.
-    fn tell(&mut self, waiter: &Waiter<'_, Offer>, outcome: &Attempted, pauses: &mut Pauses) {
-        match outcome {
-            Attempted::Granted => {}
-            Attempted::Refused(left) => {
-                self.listed.refused(&self.attempts);
-                waiter.refused(*left);
-                *pauses = Pauses::START;
-            }
-            Attempted::Failed(fault) => waiter.failed(fault, pauses.after(fault)),
-        }
+impl Call<'_> {
+    /// Joins other readers of this client before the call begins to acquire, so it needs no grant of its own. `None`: there is no hold to
+    /// join, or the owner of the call still has something on this name that comes first.
+    fn joined(&self) -> Option<Given> {
+        let Handle { lock, owner, .. } = self.handle;
+        if owner.is_idle(self.start) { join(lock, owner.key, self.caller, self.start) } else { None }
     }
 
-    /// Waits until it is time to attempt, unless another owner of this client gives the lock.
-    async fn turn(&mut self, waiter: &mut Waiter<'_, Offer>) -> Result<Turn> {
-        if !self.wait(waiter).await? {
-            return Ok(Turn::TimeIsUp);
+    /// Stands in the line, or asks the server.
+    fn begins(&self) -> Begin {
+        let Handle { lock, .. } = self.handle;
+        if lock.protocol.queue().is_some() { Begin::Ask(None) } else { lock.engine.lines.begin(lock, self.handle.can_share()) }
+    }
+
+    /// Attempts once. The time limit of the call can pass before any answer. `None` would tell the caller that another owner holds the lock,
+    /// so the call fails then.
+    async fn attempt(&self, attempts: &mut Attempts) -> Result<Outcome> {
+        let attempt = attempts.attempt();
+        match self.limits {
+            None => attempt.await,
+            Some(limits) => timeout_at(limits.end(), attempt).await.unwrap_or_else(|_| Err(self.error(late()))),
         }
-        if waiter.has_offer() {
-            // The hold was offered, and the time limit has passed, too. Then the call times out, and the next waiter
-            // gets the hold.
-            let is_late = self.limits.is_some_and(|limits| limits.contended <= Instant::now());
-            if is_late && waiter.is_answered() {
-                return Ok(Turn::TimeIsUp);
-            }
-        }
-        let is_given = waiter.take_offer().is_some_and(|offer| self.attempts.accept(offer));
-        Ok(if is_given || self.attempts.join_readers() { Turn::HasLock } else { Turn::Attempt })
     }
 
     /// Ends a call to which the server granted the lock.
-    fn granted(&mut self, waiting: Option<Waiter<'_, Offer>>) -> Result<HeldLock> {
-        self.attempts.end_earlier(waiting.as_ref(), self.arrival.has_followers());
-        self.has_lock(waiting)
-    }
-
-    /// Ends a call that has the lock: takes the hold, and leaves the queue.
-    fn has_lock(&mut self, waiting: Option<Waiter<'_, Offer>>) -> Result<HeldLock> {
-        self.listed.ends(WaitOutcome::Granted);
-        // Take the hold before the waiter leaves the queue: the leaving reader wakes the others, and they must find a
-        // hold to join.
-        let held = self.attempts.take();
-        if let Some(waiter) = waiting {
-            waiter.keeps_for_others(|| self.attempts.keep_for_readers());
-            waiter.granted(self.handle.lease(), self.attempts.leaves_permits);
+    fn granted(&mut self, mut attempts: Attempts, asking: Option<Asking>) -> Result<HeldLock> {
+        attempts.end_earlier();
+        attempts.is_granted_beside_line();
+        let held = attempts.take(self.handle, self.start);
+        if let Some(asking) = asking {
+            asking.is_granted(self.handle.standing(), || keep_for_readers(&self.handle.lock, clock::now()));
         }
         held
     }
 
-    /// Joins the queue. `comes_first`: the call began when nobody waited.
-    fn join(&self, comes_first: bool) -> Waiter<'a, Offer> {
-        let lock = &*self.handle.lock;
-        let key = self.attempts.queue_key();
-        let can_take_handoff = self.handle.can_take_over() || self.handle.can_share();
-        let waiting = self.handle.metrics.waiting();
-        let manner = (can_take_handoff, comes_first);
-        let waiter = Waiter::join((self.wake_ups)(lock), key, manner, &lock.engine.config, waiting);
+    /// Takes a hold that another owner of this client gave.
+    fn takes(&self, given: Given) -> Result<HeldLock> {
+        let (now, until) = (clock::now(), given.until);
+        let mut pending = PendingHold::given(given);
+        let held = HeldLock::take(self.handle, &mut pending, until, (self.start, now))?;
+        self.handle.owner.set(&pending);
+        Ok(held)
+    }
+
+    fn place(&self, attempted: Option<(Attempts, Outcome)>) -> Place {
+        let lock = &self.handle.lock;
+        // A call with a time limit waits until the limit.
+        let patience = self.limits.is_none().then(|| self.handle.config().retry_timeout());
+        let place = Place::new(lock, self.handle.standing(), patience, attempted);
         if lock.protocol.stops_readers() {
             // A writer of this client waits from here on, so no reader of the client joins a lingering hold any more.
             // End the lingering now. Otherwise the writer would wait until it is over.
             lock.engine.read_grants.end_lingering(&lock.keys.lock, clock::now());
         }
-        waiter
+        place
     }
 
-    /// Waits until it is time to attempt. False: the time limit of the call has passed. Fails if the attempts of other
-    /// waiters have been failing for `retry_timeout`.
-    async fn wait(&mut self, waiter: &mut Waiter<'_, Offer>) -> Result<bool> {
-        let handle = self.handle;
-        // A waiting writer attempts when its `PATIENCE` is over: that attempt tells the server to stop new readers. One
-        // millisecond more, because a timer can fire before the clock says that the time is over.
-        let poll = self.attempts.intent.left(clock::now).map(|left| left + Duration::from_millis(1));
-        let answers = waiter.answers();
-        let retry_timeout = handle.config().retry_timeout();
-        // Give up early only without a time limit: a call with a limit waits until the limit.
-        let mut looks_at = self.limits.is_none().then(|| Instant::now() + retry_timeout);
-        let ended = {
-            let (listed, attempts) = (&mut self.listed, &self.attempts);
+    /// Stands in the line until the call gets the lock, or its time is up.
+    async fn stands(&mut self, place: Place) -> Result<Option<HeldLock>> {
+        let Handle { lock, owner, metrics, .. } = self.handle;
+        let mut waiting = metrics.waiting();
+        waiting.begins();
+        if place.is_answered() {
+            self.listed.waits(self.handle, self.caller, self.start, &place);
+        }
+        loop {
+            let Some(got) = self.waits(&place).await? else { return self.end_of_time(place).await };
+            let now = clock::now();
+            let given = match got {
+                Got::Error(error) => return Err(error),
+                Got::Offer(offer) => offer.accept(owner.key, self.caller, now),
+                Got::Readers => join(lock, owner.key, self.caller, now),
+            };
+            if let Some(given) = given {
+                self.listed.ends(WaitOutcome::Granted);
+                // The call leaves the line when it has the hold.
+                return self.takes(given).map(Some);
+            }
+        }
+    }
+
+    /// Waits until the line has something for the call. `None`: the time limit of the call has passed.
+    async fn waits(&mut self, place: &Place) -> Result<Option<Got>> {
+        let (handle, caller, start) = (self.handle, self.caller, self.start);
+        let got = {
+            let listed = &mut self.listed;
             let next = pin!(async {
-                let mut next = pin!(waiter.next(poll));
+                let mut next = pin!(place.next());
                 loop {
                     tokio::select! {
                         biased;
-                        () = &mut next => return None,
+                        got = &mut next => return Some(got),
                         () = handle.lock.engine.ended() => return None,
-                        () = elapsed(listed.lists_at(attempts).into_iter().chain(looks_at).min()) => {}
-                    }
-                    if looks_at.is_none_or(|at| Instant::now() < at) {
-                        listed.waits(attempts);
-                    } else if let Some(fault) = answers.hopeless() {
-                        return Some(fault);
-                    } else {
-                        let left = retry_timeout.saturating_sub(answers.failing());
-                        looks_at = Some(Instant::now() + left.max(LOOK));
+                        () = elapsed(listed.lists_at(handle, start)) => listed.waits(handle, caller, start, place),
                     }
                 }
             });
             match self.limits {
-                Some(limits) => limits.run(|| answers.is_answered(), next).await,
+                Some(limits) => limits.run(|| place.is_answered(), next).await,
                 None => Some(next.await),
             }
         };
-        // The wait above ends in the same way for a wake-up and for a shutdown. After a shutdown, the call fails here
-        // instead of attempting.
+        // The wait above also ends for a shutdown.
         handle.check_open()?;
-        match ended {
-            Some(Some(fault)) => Err(self.error(fault)),
-            ended => Ok(ended.is_some()),
-        }
+        Ok(got.flatten())
     }
 
-    /// Attempts once. `None`: the time limit of the call has passed.
-    async fn attempt(&mut self, waiting: Option<&Waiter<'_, Offer>>) -> Result<Option<Attempted>> {
-        let answers = self.limits.and(waiting).map(Waiter::answers);
-        let outcome = {
-            // One pinned future serves all three cases: a future for each case would make the future of the caller
-            // larger.
-            let attempt = pin!(self.attempts.attempt());
-            match (self.limits, answers) {
-                (None, _) => Some(attempt.await),
-                (Some(limits), Some(answers)) => limits.run(|| answers.is_answered(), attempt).await,
-                (Some(limits), None) => timeout_at(limits.end(), attempt).await.ok(),
-            }
-        };
-        match outcome {
-            // The time limit passed before any answer. `None` would tell the caller that another owner holds the lock,
-            // so the call fails instead.
-            None if waiting.is_none() => Err(self.error(late())),
-            outcome => outcome.transpose(),
+    /// Ends a call that stood in the line, and whose time limit has passed.
+    async fn end_of_time(&mut self, place: Place) -> Result<Option<HeldLock>> {
+        if let Some(error) = place.error() {
+            return Err(error);
         }
-    }
-
-    /// Ends a call that waited, and whose time limit has passed.
-    async fn end_of_time(&mut self, waiting: Option<Waiter<'_, Offer>>) -> Result<Option<HeldLock>> {
-        let Some(waiter) = waiting else { return Err(self.error(late())) };
-        if let Some(fault) = waiter.fault() {
-            return Err(self.error(fault));
-        }
-        if waiter.is_overdue() {
-            // The waiter in front should have attempted, and did not: perhaps nobody polls its future. So this waiter
-            // attempts once. Otherwise the call could report a free lock as held.
-            waiter.attempts();
-            self.attempts.leaves_id(false)?; // perhaps its last attempt was dropped at the end of the time
-            // Boxed: this branch is rare, and its future would make the future of every call larger.
-            let attempt = Box::pin(self.attempts.attempt());
-            match timeout(self.handle.config().command_timeout(), attempt).await {
-                Ok(outcome) => match outcome? {
-                    Attempted::Granted => return self.granted(Some(waiter)).map(Some),
-                    Attempted::Refused(left) => waiter.refused(left),
-                    Attempted::Failed(fault) => return Err(self.error(fault)),
-                },
-                Err(_) => return Err(self.error(late())),
-            }
-        } else if !waiter.is_answered() {
+        if !place.is_answered() {
             return Err(self.error(late()));
         }
         self.listed.ends(WaitOutcome::TimedOut);
-        drop(waiter);
-        self.attempts.leave_queue().await;
+        let line = Arc::clone(&place.line);
+        drop(place);
+        // So that this call leaves no place in a queue, and readers are admitted again after a writer.
+        let _ = timeout(self.handle.config().command_timeout() / 2, line.ended()).await;
         Ok(None)
     }
 

@@ -13,6 +13,8 @@ const FIRST: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(super) struct Lease {
     pub(super) granted_at: Option<Moment>,
+    /// An owner had a hold.
+    was_held: bool,
     /// The deadline of what the server granted or renewed last.
     pub(super) until: Moment,
     /// The longest lease that was asked for.
@@ -106,7 +108,7 @@ impl Lease {
         is_gone: bool,
         rules: &Rules,
     ) {
-        let had_one = self.was_granted();
+        let had_one = std::mem::replace(&mut self.was_held, true);
         // If the lock was held before, another hold perhaps made the server's lease longer than this hold lasts. Then
         // the watchdog has to act when this hold ends.
         self.outlasts |= had_one;
@@ -128,6 +130,12 @@ impl Lease {
             // Nothing renews it. So a look lets the server tell of its changes.
             self.look.due = Some(first_renewal(now, period(Duration::ZERO, rules), rules));
         }
+    }
+
+    /// Records that the server granted a hold until `until`, which nobody has yet.
+    pub(super) fn is_offered(&mut self, until: Moment, now: Moment) {
+        self.granted_at.get_or_insert(now);
+        self.until = self.until.max(until);
     }
 
     pub(super) const fn was_granted(&self) -> bool {

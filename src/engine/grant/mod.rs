@@ -127,7 +127,7 @@ impl Grant {
             if protocol.queue().is_some() {
                 engine.heartbeats.rush();
             } else {
-                engine.wait_queues.wake(&keys.channel);
+                engine.lines.wake(&keys.channel);
             }
         }
         (result, owed)

@@ -17,7 +17,7 @@ use crate::base::timer::{Instant, sleep, timeout};
 use crate::engine::background::{Job, Refused, Turn};
 use crate::engine::hold::Hold;
 use crate::engine::lock_ref::LockRef;
-use crate::engine::wait::queue::Receivers;
+use crate::engine::line::lines::Receivers;
 use crate::protocol::{AcquireReply, Call, ReleaseReply};
 use crate::store::Connection;
 use crate::telemetry::Undoing;
@@ -355,16 +355,16 @@ impl Grant {
         ends_hold: bool,
     ) -> Result<ReleaseReply, Fault> {
         let waiters = if ends_hold { self.waiters() } else { None };
-        if let Some((queue, _)) = &waiters {
-            queue.with(|machine| machine.release_begins(clock::now()));
+        if let Some((line, _)) = &waiters {
+            line.release_begins();
         }
         let reply = self.lock.run_and_tell(connection, call).await;
         let reply = reply.and_then(|reply| ReleaseReply::parse(&reply));
-        if let Some((queue, has_others)) = &waiters {
+        if let Some((line, has_others)) = &waiters {
             // The reply counts who got the message. In a cluster it counts only those that listen at the same server,
             // so the number is not exact there.
             let is_exact = !has_others && !self.lock.engine.store.is_cluster();
-            queue.release_ended(match reply {
+            line.release_ended(match reply {
                 Ok(ReleaseReply::Released { receivers }) if is_exact => Some(Receivers::Exactly(receivers)),
                 Ok(ReleaseReply::Released { .. }) => Some(Receivers::PerhapsOthers),
                 _ => None,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::owed::Owed;
-use super::sharing::Given;
+use super::sharing::{Given, Offer};
 use super::{Grant, OwnerKey, PartKey, began};
 use crate::base::Caller;
 use crate::base::clock::{self, Moment};
@@ -72,6 +72,12 @@ impl PendingHold {
     pub(crate) fn take(&mut self, hold: &Arc<Hold>, until: Moment, now: Moment) -> bool {
         self.is_over = self.grant.add_hold(self.part, hold, until, now);
         self.is_over
+    }
+
+    /// Leaves what the server granted until `until` to other owners of this client. `None`: a shutdown gave the acquire up meanwhile.
+    pub(crate) fn offer(&mut self, until: Moment, now: Moment) -> Option<Offer> {
+        self.is_over = self.grant.event(now, |state, _| state.is_offered_anew(self.part, until, now));
+        self.is_over.then(|| Offer(Arc::clone(&self.grant)))
     }
 
     /// Gives the acquire up. Returns what has to be released.

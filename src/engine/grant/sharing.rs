@@ -1,7 +1,7 @@
 //! Holds that the owners of one client give each other without a command.
 //!
-//! For the server this is one hold all the time, with one owner id. A hold is offered to the waiter in front, or kept
-//! for the readers that wait, and meanwhile the offer keeps it on the server.
+//! For the server this is one hold all the time, with one owner id. A hold is offered to the calls that stand in a line, or kept for the
+//! readers among them, and meanwhile the offer keeps it on the server.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -19,12 +19,12 @@ use crate::engine::hold::Hold;
 use crate::engine::hold::effects::Effects;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::scheduler::Key;
-use crate::engine::wait::machine::STALLED;
-use crate::engine::wait::queue::WaitQueue;
+use crate::engine::line::lines::Line;
+use crate::engine::line::state::Terms;
 use crate::protocol::{ConfirmReply, Read};
 
 /// A hold that the next owner can take. Dropping the offer releases the hold, if no owner stands on the grant.
-pub(crate) struct Offer(Arc<Grant>);
+pub(crate) struct Offer(pub(super) Arc<Grant>);
 
 impl Offer {
     /// Adds an owner to the grant, as the end of an acquire. `None`: the hold is lost, or the offer has ended.
@@ -32,6 +32,17 @@ impl Offer {
         let (epoch, began) = (self.0.epoch(), began(caller));
         let (part, until) = self.0.ask(|state| state.takes_offer(owner, began, epoch, now))?;
         Some(Given { grant: Arc::clone(&self.0), part, until })
+    }
+
+    /// Ends an offer that nobody took. Returns what has to be released, if no owner stands on the grant.
+    pub(crate) fn gives_up(self, now: Moment) -> Option<Owed> {
+        self.0.change(now, |shell, _| shell.state.takes_back()).1
+    }
+
+    /// Lets the readers of this client join the hold, see [`Grant::open_to_readers`]. False: they cannot.
+    pub(crate) fn open_to_readers(&self, linger: Option<Duration>, now: Moment) -> bool {
+        self.0.open_to_readers(linger, now);
+        joinable(&self.0.lock).is_some_and(|newest| Arc::ptr_eq(&newest, &self.0))
     }
 }
 
@@ -65,8 +76,8 @@ pub(crate) enum GivenBack {
 impl Grant {
     /// Gives a hold back: to the next waiter of this client, to the readers that come later, or to the server.
     pub(crate) fn give_back(self: &Arc<Self>, part: PartKey, hold: &Arc<Hold>, now: Moment) -> GivenBack {
-        if self.hand_over(part, hold, now) {
-            return GivenBack::Kept;
+        if let Some(given_back) = self.hand_over(part, hold, now) {
+            return given_back;
         }
         let give_back = |Shell { state, .. }: &mut Shell, _: &mut Effects| {
             (state.gives_back(part, hold, now), state.has(part))
@@ -88,32 +99,30 @@ impl Grant {
         }
     }
 
-    /// Hands a hold over to the first waiter of this client for the lock. False: the hold has to be released.
+    /// Passes a hold on to the first call of this client that waits for the lock. `None`: it is given back in the usual way.
     ///
     /// The hold stays on the server all the time, so no other client can enter in between.
-    fn hand_over(self: &Arc<Self>, part: PartKey, hold: &Arc<Hold>, now: Moment) -> bool {
+    fn hand_over(self: &Arc<Self>, part: PartKey, hold: &Arc<Hold>, now: Moment) -> Option<GivenBack> {
         let engine = &self.lock.engine;
-        let Some((queue, _)) = self.waiters().filter(|_| !hold.is_of_member()) else { return false };
+        let (line, _) = self.waiters().filter(|_| !hold.is_of_member() && engine.check_open().is_ok())?;
         let (epoch, rules) = (self.epoch(), self.rules());
-        let offer = |time, granted_at| {
-            let until = now.plus(STALLED);
-            let offers =
-                |state: &mut State| state.offers((part, hold), (time, granted_at, until), epoch, now, rules);
-            self.ask(offers).then(|| Offer(Arc::clone(self)))
-        };
-        let is_offered = engine.check_open().is_ok() && queue.offer(engine.config.sharing(), now, offer);
-        if is_offered {
-            self.event(now, |_, _| {}); // with the queue unlocked
+        let terms = Terms { lease: rules.lease, count: 1, is_usual: true, linger: None };
+        let (time, since) = line.takes_over(terms, rules.sharing)?;
+        let offers = |state: &mut State, _: &mut _| state.offers((part, hold), (time, since), epoch, now, rules);
+        if !self.event(now, offers) {
+            return None;
         }
-        is_offered
+        let left = line.offers(Offer(Arc::clone(self)), terms);
+        let owed = left.and_then(|offer| offer.gives_up(now));
+        Some(owed.map_or(GivenBack::Kept, |owed| GivenBack::Owed(owed.asks_for(hold))))
     }
 
-    /// Returns the queue of this client's waiters to which a hold of this grant can be handed over, and whether a
-    /// release also wakes other queues of the client.
-    pub(super) fn waiters(&self) -> Option<(Arc<WaitQueue<Offer>>, bool)> {
-        let LockRef { engine, keys, row, .. } = &*self.lock;
+    /// Returns the line of this client's calls to which a hold of this grant can be passed on, and whether a release also wakes other
+    /// lines of the client.
+    pub(super) fn waiters(&self) -> Option<(Arc<Line>, bool)> {
+        let LockRef { engine, keys, .. } = &*self.lock;
         let can_be = self.lock.can_be_passed_on() && !engine.config.sharing().is_zero();
-        can_be.then(|| engine.wait_queues.exclusive_queue_of(keys, *row)).flatten()
+        can_be.then(|| engine.lines.exclusive(keys)).flatten()
     }
 
     /// Lends the id of this grant to a read hold of the same owner. False: the owner has no hold here.
@@ -132,14 +141,14 @@ impl Grant {
     /// Lets other readers of this client join the hold that the server granted just now. `linger`: how long the hold
     /// stays for readers that come later.
     pub(crate) fn open_to_readers(self: &Arc<Self>, linger: Option<Duration>, now: Moment) {
-        let LockRef { engine, keys, row, .. } = &*self.lock;
+        let LockRef { engine, keys, .. } = &*self.lock;
         if !self.event(now, |state, _| state.opens(linger, now)) {
             return; // the hold was opened or closed before
         }
         engine.read_grants.set(&keys.lock, self, now);
         // First add the grant, then look for a writer or a shutdown. One that came before the grant was added did not
         // find it, and so did not end its lingering.
-        let is_wanted = || engine.is_closing() || engine.wait_queues.exclusive_queue_of(keys, *row).is_some();
+        let is_wanted = || engine.is_closing() || engine.lines.exclusive(keys).is_some();
         if linger.is_some() && is_wanted() {
             self.close(now);
         }
@@ -254,10 +263,9 @@ impl ReadGrants {
 
 /// Returns the grant that a reader of the client can join, if no writer of the client waits.
 fn joinable(target: &LockRef) -> Option<Arc<Grant>> {
-    let LockRef { engine, keys, row, .. } = target;
+    let LockRef { engine, keys, .. } = target;
     let grant = engine.read_grants.newest(&keys.lock)?;
-    let is_allowed =
-        engine.wait_queues.exclusive_queue_of(keys, *row).is_none() && engine.check_open().is_ok();
+    let is_allowed = engine.lines.exclusive(keys).is_none() && engine.check_open().is_ok();
     is_allowed.then_some(grant)
 }
 
@@ -272,7 +280,7 @@ pub(crate) fn join(target: &LockRef, owner: OwnerKey, caller: Caller, now: Momen
 /// Keeps the hold of the readers of this client for those that wait, so that they can join it.
 pub(crate) fn keep_for_readers(target: &LockRef, now: Moment) -> Option<Offer> {
     let grant = joinable(target)?;
-    let (epoch, rules, until) = (grant.epoch(), grant.rules(), now.plus(STALLED));
-    let is_kept = grant.event(now, |state, _| state.keeps_for_readers(until, epoch, now, rules));
+    let (epoch, rules) = (grant.epoch(), grant.rules());
+    let is_kept = grant.event(now, |state, _| state.keeps_for_readers(epoch, now, rules));
     is_kept.then(|| Offer(grant))
 }

@@ -133,8 +133,8 @@ pub(super) struct State {
     parts: Slab<Part>,
     /// How many guards are renewed as usual. They last as long as the server keeps the hold.
     usual: u32,
-    /// The hold is kept until then, for the waiter in front to take or for the waiting readers to join.
-    offered: Option<Moment>,
+    /// The hold is kept for calls that stand in a line, to take or to join it.
+    is_offered: bool,
     pub(super) lingers: Option<Lingering>,
     least: Least,
     sharing: Sharing,
@@ -255,11 +255,24 @@ impl State {
         self.takes_guards(|guard| !guard.is_live(now), |hold| effects.left(hold));
     }
 
+    /// Records that the acquire of this owner was granted until `until`, for those who wait. False: a shutdown gave it up meanwhile.
+    pub(super) fn is_offered_anew(&mut self, key: PartKey, until: Moment, now: Moment) -> bool {
+        if self.is_given_up {
+            return false;
+        }
+        let Some(part) = self.part_mut(key) else { return false };
+        part.pending -= 1;
+        self.tidy(key.slot);
+        (self.has_place, self.is_offered, self.is_moved) = (false, true, true);
+        self.lease.is_offered(until, now);
+        true
+    }
+
     /// Records that the server has nothing of this id, so all its holds are lost.
     pub(super) fn loses(&mut self, effects: &mut Effects) {
         effects.is_free |= !std::mem::replace(&mut self.is_gone, true) && self.lease.was_granted();
         self.takes_guards(|_| true, |hold| effects.loses(hold));
-        (self.offered, self.least.until) = (None, Moment::PAST);
+        (self.is_offered, self.least.until) = (false, Moment::PAST);
         self.closes();
     }
 
@@ -309,7 +322,7 @@ impl State {
 
     /// Whether the hold is kept although no owner has it.
     fn is_kept(&self, now: Moment) -> bool {
-        self.offered.is_some_and(|until| now < until)
+        self.is_offered
             || self.lingers.is_some_and(|lingering| now < lingering.until)
             || now < self.least.until
     }
@@ -319,8 +332,6 @@ impl State {
         let is_owed = self.owing == Owing::No && self.on_server.may_exist() && !self.is_needed(now);
         if is_owed {
             (self.owing, self.is_moved) = (Owing::Future(now), true);
-            // A caller that read the clock earlier must not take the hold any more.
-            self.offered = None;
             self.closes();
         }
         is_owed
@@ -431,21 +442,12 @@ impl State {
 
     /// Ends an offer that nobody took.
     pub(super) fn takes_back(&mut self) {
-        self.is_moved |= self.offered.take().is_some();
-    }
-
-    /// Ends an offer whose time is over. False: there is none.
-    pub(super) fn ends_offer(&mut self, now: Moment) -> bool {
-        let ends = self.offered.is_some_and(|until| until <= now);
-        if ends {
-            self.takes_back();
-        }
-        ends
+        self.is_moved |= std::mem::take(&mut self.is_offered);
     }
 
     /// Whether the hold is offered to a waiter, or kept for the waiting readers.
     pub(super) const fn is_offered(&self) -> bool {
-        self.offered.is_some()
+        self.is_offered
     }
 
     /// Whether owners with usual terms can get the hold without asking the server, if it was granted less than `time` ago.
@@ -462,12 +464,12 @@ impl State {
             && self.lease.until.since(now) >= rules.lease / 2
     }
 
-    /// Offers a hold to the waiter in front until `until`, if the server granted it less than `time` ago, and not before
-    /// `granted_at`. False: the hold has to be released.
+    /// Offers a hold to those who wait, if the server granted it less than `time` ago, and not before `granted_at`. False: the hold has to
+    /// be released.
     pub(super) fn offers(
         &mut self,
         (key, hold): (PartKey, &Arc<Hold>),
-        (time, granted_at, until): (Duration, Moment, Moment),
+        (time, granted_at): (Duration, Moment),
         epoch: Epoch,
         now: Moment,
         rules: &Rules,
@@ -483,7 +485,7 @@ impl State {
             && self.is_shareable(time, epoch, now, rules);
         if is_fit {
             self.take(key, hold);
-            self.offered = Some(until);
+            self.is_offered = true;
         }
         is_fit
     }
@@ -497,8 +499,7 @@ impl State {
         epoch: Epoch,
         now: Moment,
     ) -> Option<(PartKey, Moment)> {
-        let is_there =
-            self.offered.is_some_and(|until| now < until) && now < self.lease.until && self.epoch == epoch;
+        let is_there = self.is_offered && now < self.lease.until && self.epoch == epoch;
         is_there.then(|| {
             self.takes_back();
             (self.attaches(owner, began), self.lease.until)
@@ -539,15 +540,12 @@ impl State {
     /// Keeps the hold for the readers that wait. False: no reader could join.
     pub(super) fn keeps_for_readers(
         &mut self,
-        until: Moment,
         epoch: Epoch,
         now: Moment,
         rules: &Rules,
     ) -> bool {
-        let keeps = now >= self.least.until && self.takes_readers(epoch, now, rules);
-        if keeps && self.lingers.is_none() {
-            (self.offered, self.is_moved) = (Some(until), true);
-        }
+        let keeps = now >= self.least.until && !self.is_offered && self.takes_readers(epoch, now, rules);
+        self.is_offered |= keeps;
         keeps
     }
 
@@ -594,10 +592,6 @@ impl State {
                 None => wanted.adds_fixed(hold.deadline()),
             }
             wanted.has_guards |= !is_leaked;
-        }
-        if let Some(until) = self.offered {
-            wanted.adds_renewed(rules.lease, None);
-            wanted.acts_at = Some(wanted.acts_at.map_or(until, |at| at.min(until)));
         }
         if self.lingers.is_some_and(|lingering| now < lingering.until) {
             wanted.adds_renewed(rules.lease, None);
@@ -759,13 +753,10 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_hold_that_is_offered_is_kept_until_somebody_takes_it_or_its_time_is_over() {
-        let until = NOW.plus(SECOND);
+    fn a_hold_that_is_offered_is_kept_until_somebody_takes_it_or_it_is_taken_back() {
         let offered = || {
             let (mut state, part, hold) = granted(usual(None));
-            assert!(
-                state.offers((part, &hold), (SECOND, NOW, until), SAME, NOW, &rules()) && !state.is_owed(NOW)
-            );
+            assert!(state.offers((part, &hold), (SECOND, NOW), SAME, NOW, &rules()) && !state.is_owed(NOW));
             state
         };
         let takes =
@@ -773,8 +764,9 @@ pub(super) mod tests {
         let mut state = offered();
         assert!(takes(&mut state, SAME) && !takes(&mut state, SAME) && !state.is_owed(NOW), "one takes it");
         let mut state = offered();
-        assert!(!takes(&mut state, SWITCHED) && state.is_owed(until));
-        assert!(!takes(&mut state, SAME), "it is released, and this caller read the clock before");
+        assert!(!takes(&mut state, SWITCHED) && !state.is_owed(NOW));
+        state.takes_back();
+        assert!(state.is_owed(NOW) && !takes(&mut state, SAME));
     }
 
     #[test]

@@ -11,7 +11,6 @@ use crate::base::error::LockId;
 use crate::base::fault::Fault;
 use crate::engine::hold::effects::Effects;
 use crate::engine::hold::{self, Hold};
-use crate::engine::lock_ref::LockRef;
 use crate::engine::scheduler::Key;
 use crate::protocol::{Batch, Call, RenewalReply, Row, millis, parse_renewal};
 use crate::store;
@@ -53,7 +52,7 @@ impl Grant {
     /// client shortened it. `None`: there is nothing to renew.
     pub(crate) fn begin_renewal(self: &Arc<Self>, key: Key, now: Moment) -> Option<Duration> {
         let rules = self.rules();
-        let (mut is_taken_back, mut is_stuck) = (false, false);
+        let mut is_stuck = false;
         let begin = |Shell { state, renewal, renewing, .. }: &mut Shell, effects: &mut Effects| {
             if !renewal.begin(key) {
                 return None;
@@ -71,7 +70,6 @@ impl Grant {
                 }
                 return None;
             }
-            is_taken_back = state.ends_offer(now);
             state.forgets_ended(now, effects);
             let wanted = state.wanted(now, rules);
             let lease = state.lease.begins(&wanted, key.0, now, rules);
@@ -86,9 +84,6 @@ impl Grant {
         if is_stuck {
             self.release_for_future(now);
         }
-        if is_taken_back {
-            self.take_back(now);
-        }
         lease
     }
 
@@ -96,14 +91,6 @@ impl Grant {
     pub(crate) fn paced_by(&self, now: Moment) -> Duration {
         let rules = self.rules();
         self.ask(|state| state.wanted(now, rules).paced_by(rules))
-    }
-
-    /// Takes back an offer that no waiter took in time.
-    fn take_back(&self, now: Moment) {
-        let LockRef { engine, keys, .. } = &*self.lock;
-        if let Some(queue) = engine.wait_queues.queue_of(keys, self.is_shared()) {
-            queue.take_back(now);
-        }
     }
 
     /// The script that renews this type of lock.
@@ -201,20 +188,9 @@ impl Grant {
         }
     }
 
-    /// Begins a heartbeat that is due. False: there is no place to keep, or the waiter was woken long ago and has not
-    /// attempted.
+    /// Begins a heartbeat that is due. False: there is no place to keep.
     pub(crate) fn begin_heartbeat(self: &Arc<Self>, key: Key, now: Moment) -> bool {
-        let engine = &self.lock.engine;
-        let patience = engine.config.safety_poll() * 2;
-        let ignores = engine.wait_queues.stalled_since_wake(&self.wake_channel(), patience);
-        let begin = |shell: &mut Shell, _: &mut Effects| {
-            let begins = shell.heartbeat.begin(key);
-            if begins && ignores {
-                self.next_heartbeat(shell, now.plus(engine.periods.heartbeat()));
-            }
-            begins && !ignores
-        };
-        self.change(now, begin).0
+        self.change(now, |shell, _| shell.heartbeat.begin(key)).0
     }
 
     /// Ends a heartbeat, and schedules the next one at `next`, if the server still has a place of this grant.
@@ -239,7 +215,7 @@ impl Grant {
     pub(crate) fn heard_of(self: &Arc<Self>, next: Moment, wakes: bool, now: Moment) {
         self.change(now, |shell, _| self.next_heartbeat(shell, next));
         if wakes {
-            self.lock.engine.wait_queues.wake(&self.wake_channel());
+            self.lock.engine.lines.wake(&self.wake_channel());
         }
     }
 }

@@ -31,7 +31,7 @@ pub(crate) async fn act_on_each(mut switches: Switches, engine: Weak<Engine>) {
     while switches.next().await {
         let Some(engine) = engine.upgrade() else { return };
         engine.heartbeats.rush();
-        engine.wait_queues.wake_all();
+        engine.lines.wake_all();
         // Run both as a background job: a shutdown waits for the jobs, so it does not end before the releases are
         // repeated.
         let releasing = release_again(Arc::clone(&engine));

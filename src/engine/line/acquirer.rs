@@ -1,0 +1,143 @@
+//! The task of a line, which alone asks the server for the calls that stand in it.
+
+use std::panic::{AssertUnwindSafe, Location};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
+use super::lines::Line;
+use super::state::{Step, Terms};
+use crate::base::clock;
+use crate::base::jitter;
+use crate::base::timer::{sleep, timeout};
+use crate::engine::acquire::attempts::Attempts;
+use crate::engine::acquire::call::Outcome;
+use crate::engine::grant::sharing::Offer;
+use crate::engine::retry::Pauses;
+
+/// The shortest sleep. A timer can fire before the clock says that the time has come.
+const TICK: Duration = Duration::from_millis(1);
+
+/// Longer than any wait.
+const LONG: Duration = Duration::from_secs(3_600);
+
+/// Asks for a line while somebody stands in it.
+pub(super) async fn run(line: Arc<Line>, attempts: Option<Attempts>) {
+    let mut task = Task { line, attempts, pauses: Pauses::START, has_ended: false };
+    // Code of the user can panic, such as a `tracing` layer. Then the task goes on.
+    while AssertUnwindSafe(task.run()).catch_unwind().await.is_err() {}
+}
+
+struct Task {
+    line: Arc<Line>,
+    /// What the last attempt left: its id can be used again.
+    attempts: Option<Attempts>,
+    pauses: Pauses,
+    has_ended: bool,
+}
+
+impl Task {
+    async fn run(&mut self) {
+        let line = Arc::clone(&self.line);
+        let engine = &line.lock.engine;
+        while !engine.is_closing() {
+            let by = self.attempts.as_ref().and_then(|attempts| attempts.acts_at());
+            match line.event(|state, now| state.step(by, now)) {
+                Step::End => {
+                    self.gives_up().await;
+                    if line.ends_task(false) {
+                        self.has_ended = true;
+                        return;
+                    }
+                }
+                Step::Wait { until, subscribes } => {
+                    if subscribes {
+                        engine.lines.subscribe(&line);
+                    }
+                    let left = until.since(clock::now()).clamp(TICK, LONG);
+                    tokio::select! {
+                        biased;
+                        () = line.wake.notified() => {}
+                        () = engine.closing() => {}
+                        () = sleep(left) => {}
+                    }
+                }
+                Step::Release(offer) => self.releases(offer).await,
+                Step::Attempt(terms) => self.attempt(terms).await,
+            }
+        }
+    }
+
+    /// Ends what the line has on the server: its place in a queue, or the intent of a writer.
+    async fn gives_up(&mut self) {
+        let owed = self.attempts.take().and_then(|mut attempts| attempts.pending.give_up(clock::now()));
+        if let Some(mut owed) = owed {
+            let _ = timeout(self.line.lock.engine.config.command_timeout(), owed.release()).await;
+        }
+    }
+
+    /// Releases a hold that nobody took. The next attempt would be refused by it.
+    async fn releases(&self, offer: Offer) {
+        if let Some(mut owed) = offer.gives_up(clock::now()) {
+            let _ = timeout(self.line.lock.engine.config.command_timeout(), owed.release()).await;
+        }
+    }
+
+    /// Asks once, for the first call.
+    async fn attempt(&mut self, terms: Terms) {
+        let line = &self.line;
+        let before = self.attempts.take().filter(|attempts| attempts.serve(terms));
+        let mut attempts =
+            before.unwrap_or_else(|| Attempts::of_line(&line.lock, terms, Location::caller()));
+        let grant = &attempts.pending.grant;
+        line.attempts_with(grant);
+        line.lock.engine.lines.moves(line, &grant.wake_channel());
+        match attempts.attempt().await {
+            Ok(Outcome::Granted) => {
+                self.pauses = Pauses::START;
+                self.grants(attempts, terms).await;
+            }
+            Ok(Outcome::Refused(left)) => {
+                self.pauses = Pauses::START;
+                line.with(|state| state.refused(left, clock::now(), jitter::around));
+                self.attempts = Some(attempts);
+            }
+            Ok(Outcome::Failed(fault)) if fault.is_transient() => {
+                let pause = self.pauses.after(&fault);
+                let error = line.lock.error(fault);
+                line.change(|state, now| state.failed(&error, pause, now));
+                self.attempts = Some(attempts);
+            }
+            Ok(Outcome::Failed(fault)) => {
+                let error = line.lock.error(fault);
+                line.change(|state, _| state.fails_front(error));
+            }
+            Err(error) => line.change(|state, _| state.fails_front(error)),
+        }
+    }
+
+    /// Opens what the server granted to the line.
+    async fn grants(&self, attempts: Attempts, terms: Terms) {
+        let (line, leaves_permits) = (&self.line, attempts.leaves_permits);
+        attempts.end_earlier();
+        line.with(|state| state.granted(terms.lease, leaves_permits, clock::now()));
+        let Some(offer) = attempts.offer() else { return };
+        // While a writer of this client waits, no reader joins, and each needs a hold of its own.
+        if line.lock.protocol.is_shared() && terms.is_usual && offer.open_to_readers(terms.linger, clock::now()) {
+            line.change(|state, now| state.opens(offer, terms, now));
+        } else if let Some(left) = line.offers(offer, terms) {
+            self.releases(left).await;
+        }
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            // The client is shut down, or its runtime has ended. The calls find that out by themselves.
+            self.attempts = None;
+            self.line.ends_task(true);
+        }
+    }
+}

@@ -1,0 +1,529 @@
+//! The calls of one client that wait for one lock, as a pure state machine. No clock, no future and no mutex: events come in with the
+//! time, and what is to be done goes out as [`Effects`].
+//!
+//! **Who waits asks nothing.** The task of the line asks the server for all of them, one attempt at a time, and [`State::step`] says
+//! what it does next. What it gets is *open*:
+//!
+//! - An exclusive hold is offered to the first call that is awake, if the hold has its terms. After [`STALLED`] without a taker, twice
+//!   as many calls can take it, and so on. If nobody is left, it is released.
+//! - A read hold is open to all who can share it, until they have joined, or for [`STALLED`].
+//!
+//! A call is awake while it has a waker. One that was woken and is not polled is asleep: nothing is done for it, so a future that nobody
+//! polls delays others once, and no flag says so.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::base::clock::Moment;
+
+/// The number of a call in its line. Those behind it have greater ones.
+pub(crate) type Ticket = u64;
+
+/// How long a call may take to take what it was woken for, before others can have it.
+pub(crate) const STALLED: Duration = Duration::from_millis(10);
+
+/// After a release whose message reached other clients, the line does not ask for this time. Otherwise this client would mostly win,
+/// because it needs no message.
+const YIELD: Duration = Duration::from_millis(1);
+
+/// The line yields for this time while the release is under way: a message can be faster than the reply.
+const YIELD_BEFORE_REPLY: Duration = Duration::from_millis(10);
+
+/// How often the line asks by itself while no messages arrive.
+const POLL_WITHOUT_MESSAGES: Duration = Duration::from_millis(250);
+
+/// Longer than any wait.
+const NEVER: Moment = Moment::from_nanos(u64::MAX);
+
+/// What the calls of a line wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    /// A lock that one owner holds.
+    Exclusive,
+    /// A lock that several owners can hold together.
+    Readers,
+    /// Permits of a semaphore.
+    Permits,
+    /// The turn in the queue of the server. Each such call has a line of its own, and a heartbeat says when its turn has come.
+    Place,
+}
+
+/// How a call wants to hold the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Terms {
+    pub(crate) lease: Duration,
+    /// How many permits.
+    pub(crate) count: u32,
+    /// Holds of other owners of this client serve the call, too.
+    pub(crate) is_usual: bool,
+    /// How long a read hold stays for readers that come later.
+    pub(crate) linger: Option<Duration>,
+}
+
+/// What the client knows about the lock.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Knowledge<E> {
+    Unknown,
+    /// Another owner holds the lock, at most until then, if the time is known.
+    Held { until: Option<Moment> },
+    /// Attempts have been failing since then. The next one comes at `retry_at`.
+    Failing { since: Moment, retry_at: Moment, error: E, was_held: bool },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Waiter<W, E> {
+    terms: Terms,
+    arrived: Moment,
+    /// For how long attempts may fail before the call gives up. `None`: the call has a time limit.
+    patience: Option<Duration>,
+    waker: Option<W>,
+    /// Why the call ends.
+    error: Option<E>,
+    /// The newest read hold that the call tried to join.
+    tried: Option<u64>,
+}
+
+/// A hold that calls can have without a question.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Open<O> {
+    hold: O,
+    terms: Terms,
+    /// A read hold: all who can share it join, and nobody takes it.
+    is_shared: bool,
+    /// The calls before this one can take it.
+    end: Ticket,
+    /// How many calls it reached last.
+    size: usize,
+    /// When it was opened, or reached more calls.
+    since: Moment,
+}
+
+/// Whether messages about the lock arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Messages {
+    NotSubscribed,
+    Subscribed,
+    Arrive,
+}
+
+/// What the task of a line does next.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Step<O> {
+    /// Nobody stands in the line.
+    End,
+    /// Waits until then, or until it is woken. `subscribes`: the line needs messages.
+    Wait { until: Moment, subscribes: bool },
+    /// Asks the server for a hold with these terms.
+    Attempt(Terms),
+    /// Releases a hold that nobody took.
+    Release(O),
+}
+
+/// What a call finds when it is polled.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Polled<O, E> {
+    Ends(E),
+    Takes(O),
+    /// Tries to join the readers of this client.
+    Joins,
+    Waits,
+}
+
+/// What has to be done after an event, with no mutex locked: to wake and to drop can run any code.
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct Effects<O, W> {
+    pub(crate) wakes: SmallVec<[W; 1]>,
+    pub(crate) drops: Option<O>,
+    /// A waker of no more use.
+    pub(crate) old: Option<W>,
+    /// The task looks again.
+    pub(crate) wakes_task: bool,
+}
+
+impl<O, W> Default for Effects<O, W> {
+    fn default() -> Self {
+        Self { wakes: SmallVec::new(), drops: None, old: None, wakes_task: false }
+    }
+}
+
+impl<O, W> Effects<O, W> {
+    fn wake_task() -> Self {
+        Self { wakes_task: true, ..Self::default() }
+    }
+}
+
+/// `O`: a hold that can be had. `W`: wakes a call. `E`: why a call ends.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct State<O, W, E> {
+    kind: Kind,
+    /// How often the line asks by itself while messages arrive.
+    poll: Duration,
+    waiting: BTreeMap<Ticket, Waiter<W, E>>,
+    next: Ticket,
+    open: Option<Open<O>>,
+    /// Counts the read holds that were opened.
+    opened: u64,
+    /// How many readers ask for themselves: those that found nobody to join, and nobody who asks.
+    asking: usize,
+    is_attempting: bool,
+    knowledge: Knowledge<E>,
+    messages: Messages,
+    /// The lock is perhaps free, and no attempt has begun since.
+    is_news: bool,
+    polls_at: Moment,
+    /// Holds that were granted before are perhaps gone: then a message came, or the server granted this client a newer one.
+    fresh_since: Moment,
+    /// The message about the last release reached other clients.
+    others_wait: bool,
+    /// Until then, other clients come first.
+    yields_until: Moment,
+}
+
+impl<O, W, E: Clone> State<O, W, E> {
+    pub(crate) const fn new(kind: Kind, poll: Duration) -> Self {
+        Self {
+            kind,
+            poll,
+            waiting: BTreeMap::new(),
+            next: 0,
+            open: None,
+            opened: 0,
+            asking: 0,
+            is_attempting: false,
+            knowledge: Knowledge::Unknown,
+            messages: Messages::NotSubscribed,
+            is_news: false,
+            polls_at: NEVER,
+            fresh_since: Moment::PAST,
+            others_wait: false,
+            yields_until: Moment::PAST,
+        }
+    }
+
+    /// Adds a call at the end. It stands there until it leaves.
+    pub(crate) fn stand(&mut self, terms: Terms, patience: Option<Duration>, now: Moment) -> Ticket {
+        let waiter = Waiter { terms, arrived: now, patience, waker: None, error: None, tried: None };
+        self.waiting.insert(self.next, waiter);
+        self.next += 1;
+        self.next - 1
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Whether the line is of no use to anybody.
+    pub(crate) fn is_over(&self) -> bool {
+        self.waiting.is_empty() && self.open.is_none() && self.asking == 0
+    }
+
+    /// Begins a question of a reader. False: it stands in the line instead, because others wait or ask.
+    pub(crate) fn asks(&mut self) -> bool {
+        let asks = self.waiting.is_empty() && self.asking == 0;
+        self.asking += usize::from(asks);
+        asks
+    }
+
+    /// Ends the question of a reader.
+    pub(crate) fn asked(&mut self) -> Effects<O, W> {
+        self.asking -= 1;
+        Effects::wake_task()
+    }
+
+    /// A call looks for what it waits for. If it waits on, `waker` wakes it.
+    pub(crate) fn poll(&mut self, ticket: Ticket, waker: W) -> (Polled<O, E>, Effects<O, W>) {
+        let mut effects = Effects::default();
+        let Some(waiter) = self.waiting.get_mut(&ticket) else { return (Polled::Waits, effects) };
+        if let Some(error) = waiter.error.take() {
+            return (Polled::Ends(error), effects);
+        }
+        if self.kind == Kind::Readers && waiter.terms.is_usual && waiter.tried != Some(self.opened) {
+            waiter.tried = Some(self.opened);
+            return (Polled::Joins, effects);
+        }
+        let is_for_it = |open: &mut Open<O>| !open.is_shared && ticket < open.end && open.terms == waiter.terms;
+        if let Some(open) = self.open.take_if(is_for_it) {
+            return (Polled::Takes(open.hold), effects);
+        }
+        // Perhaps the task sleeps, because nobody was awake.
+        effects.wakes_task = waiter.waker.is_none() && self.open.is_none();
+        effects.old = waiter.waker.replace(waker);
+        (Polled::Waits, effects)
+    }
+
+    /// Removes a call.
+    pub(crate) fn leaves(&mut self, ticket: Ticket) -> Effects<O, W> {
+        let mut effects = Effects::default();
+        // The first one perhaps wanted more permits than there were, and the next one wants fewer.
+        let was_first = self.waiting.first_key_value().is_some_and(|(first, _)| *first == ticket);
+        self.is_news |= was_first && self.kind == Kind::Permits;
+        effects.old = self.waiting.remove(&ticket).and_then(|waiter| waiter.waker);
+        if let Some(end) = self.open.as_ref().filter(|open| !open.is_shared).map(|open| open.end)
+            && ticket < end
+            && !self.offers_to(1, &mut effects)
+            && self.waiting.range(..end).next().is_none()
+        {
+            effects.drops = self.open.take().map(|open| open.hold);
+        }
+        effects.wakes_task = was_first || effects.drops.is_some() || self.waiting.is_empty();
+        effects
+    }
+
+    /// Lets so many more calls take the open hold. False: there is none that is awake and has its terms.
+    fn offers_to(&mut self, size: usize, effects: &mut Effects<O, W>) -> bool {
+        let Some(open) = &mut self.open else { return false };
+        let begin = open.end;
+        let awake = self.waiting.range_mut(begin..).filter(|(_, waiter)| waiter.waker.is_some());
+        for (ticket, waiter) in awake.take(size) {
+            if waiter.terms != open.terms {
+                break;
+            }
+            open.end = ticket + 1;
+            effects.wakes.extend(waiter.waker.take());
+        }
+        open.end > begin
+    }
+
+    /// Offers an exclusive hold. Returns it if nobody can take it.
+    pub(crate) fn offers(&mut self, hold: O, terms: Terms, now: Moment) -> (Option<O>, Effects<O, W>) {
+        let mut effects = Effects::wake_task();
+        if self.open.is_some() {
+            return (Some(hold), Effects::default());
+        }
+        self.open = Some(Open { hold, terms, is_shared: false, end: 0, size: 1, since: now });
+        let is_offered = self.offers_to(1, &mut effects);
+        let left = if is_offered { None } else { self.open.take().map(|open| open.hold) };
+        (left, effects)
+    }
+
+    /// Opens a read hold to all who wait.
+    pub(crate) fn opens(&mut self, hold: O, terms: Terms, now: Moment) -> Effects<O, W> {
+        let open = Open { hold, terms, is_shared: true, end: 0, size: 0, since: now };
+        let drops = self.open.replace(open).map(|open| open.hold);
+        self.opened += 1;
+        let sharing = self.waiting.values_mut().filter(|waiter| waiter.terms.is_usual);
+        let wakes = sharing.filter_map(|waiter| waiter.waker.take()).collect();
+        Effects { wakes, drops, old: None, wakes_task: true }
+    }
+
+    /// Whether an owner can pass its hold on instead of releasing it. Returns how old the hold may be, of this time, and since when it
+    /// must have been granted.
+    pub(crate) fn takes_over(&self, terms: Terms, time: Duration) -> Option<(Duration, Moment)> {
+        // While an attempt is under way, the server has perhaps granted it, and then the hold is gone. Permits are many.
+        let is_certain = !self.is_attempting || self.kind == Kind::Permits;
+        let is_wanted = self.front().is_some_and(|front| front.terms == terms);
+        let time = if self.others_wait { time * 2 / 5 } else { time };
+        let since = if self.kind == Kind::Permits { Moment::PAST } else { self.fresh_since };
+        (is_certain && is_wanted && self.open.is_none()).then_some((time, since))
+    }
+
+    /// The first call that is awake.
+    fn front(&self) -> Option<&Waiter<W, E>> {
+        self.waiting.values().find(|waiter| waiter.waker.is_some())
+    }
+
+    /// Decides what the task does. `by`: when it asks at the latest.
+    pub(crate) fn step(&mut self, by: Option<Moment>, now: Moment) -> (Step<O>, Effects<O, W>) {
+        let mut effects = Effects::default();
+        let wait = |until| Step::Wait { until, subscribes: false };
+        if let Some(open) = &mut self.open {
+            let end = open.since.plus(STALLED);
+            let is_of_use = !open.is_shared || self.waiting.values().any(|waiter| waiter.terms.is_usual);
+            if now < end && is_of_use {
+                return (wait(end), effects);
+            }
+            (open.size, open.since) = (open.size * 2, now);
+            let size = open.size;
+            if self.offers_to(size, &mut effects) {
+                return (wait(now.plus(STALLED)), effects);
+            }
+            let hold = self.open.take().expect("BUG: seen above").hold;
+            return (Step::Release(hold), effects);
+        }
+        let Some(front) = self.front() else {
+            let step = if self.waiting.is_empty() { Step::End } else { wait(NEVER) };
+            return (step, effects);
+        };
+        let asked = front.arrived.plus(STALLED);
+        if self.asking > 0 && now < asked {
+            return (wait(asked), effects);
+        }
+        let terms = front.terms;
+        let at = match &self.knowledge {
+            _ if self.is_news => Moment::PAST,
+            Knowledge::Unknown => Moment::PAST,
+            Knowledge::Held { until } => {
+                until.unwrap_or(NEVER).min(self.polls_at).min(by.unwrap_or(NEVER))
+            }
+            Knowledge::Failing { retry_at, .. } => *retry_at,
+        };
+        let until = at.max(self.yields_until);
+        if until > now {
+            // Right after `yields_until` it asks, and needs no messages.
+            let subscribes = at > now && self.messages == Messages::NotSubscribed;
+            return (Step::Wait { until, subscribes }, effects);
+        }
+        (self.is_attempting, self.is_news) = (true, false);
+        (Step::Attempt(terms), effects)
+    }
+
+    /// Records that the task has ended, whatever became of its attempt. Returns the hold that is open.
+    pub(crate) fn task_ends(&mut self) -> Option<O> {
+        self.is_attempting = false;
+        self.open.take().map(|open| open.hold)
+    }
+
+    /// Records that the server granted the task a hold with this lease. `leaves_permits`: more permits are free.
+    pub(crate) fn granted(&mut self, lease: Duration, leaves_permits: bool, now: Moment) {
+        self.is_attempting = false;
+        self.fresh_since = now;
+        let left = match self.kind {
+            Kind::Exclusive | Kind::Place => Some(lease),
+            // The next permit comes back when the first lease ends: this one, or that of another owner. If the line does not know the
+            // other lease, it asks.
+            Kind::Permits => match self.knowledge {
+                Knowledge::Held { until: Some(until) } if until > now => Some(lease.min(until.since(now))),
+                _ => None,
+            },
+            // Who cannot share this hold can have one beside it.
+            Kind::Readers => None,
+        };
+        self.is_news |= leaves_permits || left.is_none();
+        self.is_held(left, now, |poll| poll);
+    }
+
+    /// Records that the server granted a call of this client the lock, which asked at `sent` beside the line. Returns whether its hold is
+    /// perhaps gone already.
+    pub(crate) fn granted_beside(&mut self, sent: Moment, now: Moment) -> bool {
+        let is_perhaps_gone = self.fresh_since >= sent || self.is_attempting;
+        self.fresh_since = now;
+        is_perhaps_gone
+    }
+
+    /// Records that the attempt of the task was refused. As [`is_held`](Self::is_held).
+    pub(crate) fn refused(&mut self, left: Option<Duration>, now: Moment, around: impl FnOnce(Duration) -> Duration) {
+        self.is_attempting = false;
+        self.is_held(left, now, around);
+    }
+
+    /// Records that another owner holds the lock. Its lease lasts at most for `left`, if the time is known. `around`: draws a time near
+    /// this one.
+    pub(crate) fn is_held(&mut self, left: Option<Duration>, now: Moment, around: impl FnOnce(Duration) -> Duration) {
+        self.knowledge = Knowledge::Held { until: left.map(|left| now.plus(left)) };
+        let poll = match self.messages {
+            Messages::Arrive => self.poll,
+            _ => self.poll.min(POLL_WITHOUT_MESSAGES),
+        };
+        self.polls_at = if self.kind == Kind::Place { NEVER } else { now.plus(around(poll)) };
+    }
+
+    /// Records that an attempt failed. The next one comes after `pause`. Calls for which attempts failed for too long give up.
+    pub(crate) fn failed(&mut self, error: &E, pause: Duration, now: Moment) -> Effects<O, W> {
+        self.is_attempting = false;
+        let (since, was_held) = match &self.knowledge {
+            Knowledge::Failing { since, was_held, .. } => (*since, *was_held),
+            knowledge => (now, matches!(knowledge, Knowledge::Held { .. })),
+        };
+        self.knowledge = Knowledge::Failing { since, retry_at: now.plus(pause), error: error.clone(), was_held };
+        let mut effects = Effects::default();
+        for waiter in self.waiting.values_mut() {
+            let failing = now.since(since.max(waiter.arrived));
+            if waiter.patience.is_some_and(|patience| failing > patience) {
+                waiter.error = Some(error.clone());
+                effects.wakes.extend(waiter.waker.take());
+            }
+        }
+        effects
+    }
+
+    /// Ends the first call that is awake: the server refused what it asks for.
+    pub(crate) fn fails_front(&mut self, error: E) -> Effects<O, W> {
+        let mut effects = Effects::default();
+        (self.is_attempting, self.is_news) = (false, true); // the others ask for themselves
+        if let Some(front) = self.waiting.values_mut().find(|waiter| waiter.waker.is_some()) {
+            front.error = Some(error);
+            effects.wakes.extend(front.waker.take());
+        }
+        effects
+    }
+
+    /// Records that the lock is perhaps free.
+    pub(crate) fn hears(&mut self, now: Moment) -> Effects<O, W> {
+        (self.is_news, self.fresh_since) = (true, now);
+        Effects::wake_task()
+    }
+
+    /// Records that the line is subscribed. False: it was subscribed before.
+    pub(crate) fn subscribes(&mut self) -> bool {
+        let is_new = self.messages == Messages::NotSubscribed;
+        if is_new {
+            self.messages = Messages::Subscribed;
+        }
+        is_new
+    }
+
+    pub(crate) fn is_subscribed(&self) -> bool {
+        self.messages != Messages::NotSubscribed
+    }
+
+    /// Records that the line has another channel, to which it is not subscribed.
+    pub(crate) const fn has_new_channel(&mut self) {
+        self.messages = Messages::NotSubscribed;
+    }
+
+    /// Records whether messages arrive from now on. In both cases, one was perhaps missed.
+    pub(crate) fn has_messages(&mut self, has_messages: bool, now: Moment) -> Effects<O, W> {
+        match self.messages {
+            // The news is about a subscription of calls that have left.
+            Messages::NotSubscribed => return Effects::default(),
+            Messages::Subscribed if !has_messages => return Effects::default(),
+            _ => {}
+        }
+        self.messages = if has_messages { Messages::Arrive } else { Messages::Subscribed };
+        self.is_news = true;
+        if !has_messages {
+            self.fresh_since = now;
+        }
+        Effects::wake_task()
+    }
+
+    /// Whether messages about the lock reach this line.
+    pub(crate) fn gets_messages(&self) -> bool {
+        self.messages == Messages::Arrive
+    }
+
+    /// Records that a release of the lock by this client is about to be sent.
+    pub(crate) fn release_begins(&mut self, now: Moment) {
+        self.yields_until = if self.others_wait { now.plus(YIELD_BEFORE_REPLY) } else { Moment::PAST };
+    }
+
+    /// Records how the release ended. `others_wait`: whether its message reached other clients. `None`: the release released nothing, or
+    /// its outcome is unknown.
+    pub(crate) fn release_ended(&mut self, others_wait: Option<bool>, now: Moment) -> Effects<O, W> {
+        self.others_wait = others_wait.unwrap_or(self.others_wait);
+        self.yields_until = if others_wait == Some(true) { now.plus(YIELD) } else { Moment::PAST };
+        self.is_news |= !self.gets_messages();
+        Effects::wake_task()
+    }
+
+    /// Whether it is known that another owner holds or held the lock.
+    pub(crate) const fn is_answered(&self) -> bool {
+        match &self.knowledge {
+            Knowledge::Unknown => false,
+            Knowledge::Held { .. } => true,
+            Knowledge::Failing { was_held, .. } => *was_held,
+        }
+    }
+
+    /// Why there is no answer.
+    pub(crate) fn error(&self) -> Option<E> {
+        match &self.knowledge {
+            Knowledge::Failing { error, .. } => Some(error.clone()),
+            _ => None,
+        }
+    }
+
+}
