@@ -253,6 +253,13 @@ impl LockRef {
         self.engine.store.run_and_tell(connection, call, &self.keys.channel).await
     }
 
+    /// The owner with this number, without the id of the client. `None`: permits have no owner.
+    pub(crate) fn short_owner(&self, number: u64) -> Option<Arc<str>> {
+        let id = self.protocol.id(self.engine.id, number, 1);
+        let field = self.protocol.field(self.holder(&id, number)).to_string();
+        if self.protocol.has_permits() { None } else { field.split_once(':').map(|(_, owner)| owner.into()) }
+    }
+
     pub(crate) fn holder<'a>(&'a self, owner: &'a Arg, grant: u64) -> HolderRef<'a> {
         HolderRef { keys: &self.keys, owner, grant, total: self.permits.total(), config: &self.engine.config }
     }

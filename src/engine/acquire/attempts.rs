@@ -18,8 +18,8 @@ use crate::engine::grant::pending::PendingHold;
 use crate::engine::grant::sharing::Offer;
 use crate::engine::grant::{Grant, OwnerKey};
 use crate::engine::handle::Handle;
-use crate::engine::hold::lease;
 use crate::engine::held::HeldLock;
+use crate::engine::hold::lease;
 use crate::engine::line::state::Terms;
 use crate::engine::lock_ref::LockRef;
 use crate::protocol::{AcquireReply, Granted, IfHeld};
@@ -42,7 +42,7 @@ pub(crate) struct Attempts {
     /// More permits of the semaphore were available after the grant.
     pub(crate) leaves_permits: bool,
     /// When the last attempt ended, or the first began.
-    at: Moment,
+    pub(crate) at: Moment,
 }
 
 impl Attempts {

@@ -1,8 +1,8 @@
 //! Lists a call while it waits.
 
+use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
-use std::sync::Arc;
 
 use crate::base::Caller;
 use crate::base::clock::{self, Moment};
@@ -38,7 +38,7 @@ impl Listed {
         let (number, has_place) = (lock.engine.next_number(1), lock.protocol.queue().is_some());
         let wait = Wait {
             number,
-            owner: (!lock.protocol.has_permits()).then(|| number.to_string().into()),
+            owner: lock.short_owner(number),
             name: Arc::clone(&lock.name),
             key: Arc::clone(&lock.keys.lock),
             since: start,

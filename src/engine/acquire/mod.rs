@@ -25,12 +25,12 @@ use super::handle::Handle;
 use super::line::lines::{Asking, Begin};
 use super::line::place::{Got, Place};
 use super::retry::Tries;
+use crate::base::clock::Moment;
 use crate::base::config::LockConfig;
 use crate::base::error::{Error, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::timer::{Instant, elapsed, timeout, timeout_at};
 use crate::base::{Caller, clock};
-use crate::base::clock::Moment;
 use crate::engine::held::HeldLock;
 use crate::engine::waits::WaitOutcome;
 
@@ -63,7 +63,11 @@ pub(crate) fn answers_in(config: &LockConfig) -> Duration {
 }
 
 /// Acquires the lock. `None`: another owner holds it.
-pub(crate) async fn acquire(handle: &mut Handle, limit: WaitLimit, caller: Caller) -> Result<Option<HeldLock>> {
+pub(crate) async fn acquire(
+    handle: &mut Handle,
+    limit: WaitLimit,
+    caller: Caller,
+) -> Result<Option<HeldLock>> {
     let handle = &*handle;
     handle.check_lock()?;
     let limits = Deadlines::new(limit, handle.config())?;
@@ -93,13 +97,19 @@ pub(crate) async fn acquire(handle: &mut Handle, limit: WaitLimit, caller: Calle
         let place = call.place(None);
         return call.stands(place).await;
     };
-    let mut tries = Tries::new(if matches!(limit, WaitLimit::Once) { Duration::ZERO } else { handle.config().retry_timeout() });
+    let mut tries = Tries::new(if matches!(limit, WaitLimit::Once) {
+        Duration::ZERO
+    } else {
+        handle.config().retry_timeout()
+    });
     let outcome = loop {
         match call.attempt(&mut attempts).await? {
             Outcome::Granted => return call.granted(attempts, asking).map(Some),
             Outcome::Refused(_) if is_try => return Ok(None),
             Outcome::Failed(_) if !waits && handle.is_closing() => return Err(Error::Closed),
-            Outcome::Failed(fault) if !waits => tries.again(fault).await.map_err(|fault| call.error(fault))?,
+            Outcome::Failed(fault) if !waits => {
+                tries.again(fault).await.map_err(|fault| call.error(fault))?
+            }
             Outcome::Failed(fault) if !fault.is_transient() => return Err(call.error(fault)),
             outcome => break outcome,
         }
@@ -140,7 +150,11 @@ impl Call<'_> {
     /// Stands in the line, or asks the server.
     fn begins(&self) -> Begin {
         let Handle { lock, .. } = self.handle;
-        if lock.protocol.queue().is_some() { Begin::Ask(None) } else { lock.engine.lines.begin(lock, self.handle.can_share()) }
+        if lock.protocol.queue().is_some() {
+            Begin::Ask(None)
+        } else {
+            lock.engine.lines.begin(lock, self.handle.can_share())
+        }
     }
 
     /// Attempts once. The time limit of the call can pass before any answer. `None` would tell the caller that another owner holds the lock,
@@ -149,7 +163,9 @@ impl Call<'_> {
         let attempt = attempts.attempt();
         match self.limits {
             None => attempt.await,
-            Some(limits) => timeout_at(limits.end(), attempt).await.unwrap_or_else(|_| Err(self.error(late()))),
+            Some(limits) => {
+                timeout_at(limits.end(), attempt).await.unwrap_or_else(|_| Err(self.error(late())))
+            }
         }
     }
 
@@ -213,6 +229,10 @@ impl Call<'_> {
     /// Waits until the line has something for the call. `None`: the time limit of the call has passed.
     async fn waits(&mut self, place: &Place) -> Result<Option<Got>> {
         let (handle, caller, start) = (self.handle, self.caller, self.start);
+        // The task of the line ends calls whose attempts fail for too long. If the client's runtime does not run, nobody attempts, and
+        // this call gives up by itself.
+        let patience = handle.config().retry_timeout().max(2 * handle.config().command_timeout());
+        let (mut looks_at, mut seen) = (self.limits.is_none().then(|| Instant::now() + patience), None);
         let got = {
             let listed = &mut self.listed;
             let next = pin!(async {
@@ -223,6 +243,13 @@ impl Call<'_> {
                         got = &mut next => return Some(got),
                         () = handle.lock.engine.ended() => return None,
                         () = elapsed(listed.lists_at(handle, start)) => listed.waits(handle, caller, start, place),
+                        () = elapsed(looks_at) => {
+                            let retry_at = place.retry_at();
+                            if let Some(error) = place.error().filter(|_| retry_at == seen) {
+                                return Some(Got::Error(error));
+                            }
+                            (looks_at, seen) = (Some(Instant::now() + patience), retry_at);
+                        }
                     }
                 }
             });

@@ -17,10 +17,10 @@ use crate::base::fault::Fault;
 use crate::base::sync::{lock, nothing_is_locked};
 use crate::engine::hold::Hold;
 use crate::engine::hold::effects::Effects;
-use crate::engine::lock_ref::LockRef;
-use crate::engine::scheduler::Key;
 use crate::engine::line::lines::Line;
 use crate::engine::line::state::Terms;
+use crate::engine::lock_ref::LockRef;
+use crate::engine::scheduler::Key;
 use crate::protocol::{ConfirmReply, Read};
 
 /// A hold that the next owner can take. Dropping the offer releases the hold, if no owner stands on the grant.
@@ -108,7 +108,8 @@ impl Grant {
         let (epoch, rules) = (self.epoch(), self.rules());
         let terms = Terms { lease: rules.lease, count: 1, is_usual: true, linger: None };
         let (time, since) = line.takes_over(terms, rules.sharing)?;
-        let offers = |state: &mut State, _: &mut _| state.offers((part, hold), (time, since), epoch, now, rules);
+        let offers =
+            |state: &mut State, _: &mut _| state.offers((part, hold), (time, since), epoch, now, rules);
         if !self.event(now, offers) {
             return None;
         }

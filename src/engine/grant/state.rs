@@ -538,12 +538,7 @@ impl State {
     }
 
     /// Keeps the hold for the readers that wait. False: no reader could join.
-    pub(super) fn keeps_for_readers(
-        &mut self,
-        epoch: Epoch,
-        now: Moment,
-        rules: &Rules,
-    ) -> bool {
+    pub(super) fn keeps_for_readers(&mut self, epoch: Epoch, now: Moment, rules: &Rules) -> bool {
         let keeps = now >= self.least.until && !self.is_offered && self.takes_readers(epoch, now, rules);
         self.is_offered |= keeps;
         keeps

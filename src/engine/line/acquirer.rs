@@ -88,8 +88,7 @@ impl Task {
     async fn attempt(&mut self, terms: Terms) {
         let line = &self.line;
         let before = self.attempts.take().filter(|attempts| attempts.serve(terms));
-        let mut attempts =
-            before.unwrap_or_else(|| Attempts::of_line(&line.lock, terms, Location::caller()));
+        let mut attempts = before.unwrap_or_else(|| Attempts::of_line(&line.lock, terms, Location::caller()));
         let grant = &attempts.pending.grant;
         line.attempts_with(grant);
         line.lock.engine.lines.moves(line, &grant.wake_channel());
@@ -121,10 +120,13 @@ impl Task {
     async fn grants(&self, attempts: Attempts, terms: Terms) {
         let (line, leaves_permits) = (&self.line, attempts.leaves_permits);
         attempts.end_earlier();
-        line.with(|state| state.granted(terms.lease, leaves_permits, clock::now()));
+        line.with(|state| state.granted(terms.lease, leaves_permits, attempts.at));
         let Some(offer) = attempts.offer() else { return };
         // While a writer of this client waits, no reader joins, and each needs a hold of its own.
-        if line.lock.protocol.is_shared() && terms.is_usual && offer.open_to_readers(terms.linger, clock::now()) {
+        if line.lock.protocol.is_shared()
+            && terms.is_usual
+            && offer.open_to_readers(terms.linger, clock::now())
+        {
             line.change(|state, now| state.opens(offer, terms, now));
         } else if let Some(left) = line.offers(offer, terms) {
             self.releases(left).await;

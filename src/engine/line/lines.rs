@@ -120,7 +120,12 @@ impl Lines {
     }
 
     /// Acts on the line of a lock, which is made if there is none.
-    fn enter<T>(&self, target: &Arc<LockRef>, channel: Arc<str>, act: impl FnOnce(&Arc<Line>, &mut Inner) -> T) -> T {
+    fn enter<T>(
+        &self,
+        target: &Arc<LockRef>,
+        channel: Arc<str>,
+        act: impl FnOnce(&Arc<Line>, &mut Inner) -> T,
+    ) -> T {
         let mut map = lock(&self.map);
         let lines = map.entry(Arc::clone(&channel)).or_default();
         let found = lines.iter().find(|line| line.is_of(&target.keys, target.protocol.is_shared()));
@@ -140,7 +145,8 @@ impl Lines {
     /// Begins a call that can wait. `shares`: the call can share a hold with other readers of this client.
     pub(crate) fn begin(&self, target: &Arc<LockRef>, shares: bool) -> Begin {
         if shares {
-            let asks = |line: &Arc<Line>, inner: &mut Inner| inner.state.asks().then(|| Asking(Arc::clone(line)));
+            let asks =
+                |line: &Arc<Line>, inner: &mut Inner| inner.state.asks().then(|| Asking(Arc::clone(line)));
             let asking = self.enter(target, Arc::clone(&target.keys.channel), asks);
             return asking.map_or(Begin::Stand, |asking| Begin::Ask(Some(asking)));
         }
@@ -149,7 +155,13 @@ impl Lines {
     }
 
     /// Stands at the end of the line of a lock.
-    pub(crate) fn stand(&self, target: &Arc<LockRef>, channel: Arc<str>, terms: Terms, patience: Option<Duration>) -> (Arc<Line>, state::Ticket) {
+    pub(crate) fn stand(
+        &self,
+        target: &Arc<LockRef>,
+        channel: Arc<str>,
+        terms: Terms,
+        patience: Option<Duration>,
+    ) -> (Arc<Line>, state::Ticket) {
         let stand = |line: &Arc<Line>, inner: &mut Inner| {
             (Arc::clone(line), inner.state.stand(terms, patience, clock::now()))
         };
@@ -189,7 +201,8 @@ impl Lines {
 
     /// Wakes all lines.
     pub(crate) fn wake_all(&self) {
-        let mut lines: Vec<_> = lock(&self.map).iter().map(|(channel, lines)| (Arc::clone(channel), lines.clone())).collect();
+        let mut lines: Vec<_> =
+            lock(&self.map).iter().map(|(channel, lines)| (Arc::clone(channel), lines.clone())).collect();
         lines.sort_by(|(one, _), (other, _)| one.cmp(other)); // always in the same order
         for line in lines.iter().flat_map(|(_, lines)| lines) {
             line.change(State::hears);
@@ -259,7 +272,12 @@ impl Line {
         };
         let state = State::new(kind, target.engine.config.safety_poll());
         let inner = Inner { state, channel, has_task: false, is_removed: false, grant: Weak::new() };
-        Self { lock: Arc::clone(target), inner: Mutex::new(inner), wake: Notify::new(), task_ended: Notify::new() }
+        Self {
+            lock: Arc::clone(target),
+            inner: Mutex::new(inner),
+            wake: Notify::new(),
+            task_ended: Notify::new(),
+        }
     }
 
     fn is_of(&self, keys: &LockKeys, is_shared: bool) -> bool {

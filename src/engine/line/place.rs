@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::lines::{Effects, Line};
 use super::state::{Polled, Terms, Ticket};
+use crate::base::clock::Moment;
 use crate::base::error::Error;
 use crate::base::jitter;
 use crate::engine::acquire::attempts::Attempts;
@@ -81,6 +82,11 @@ impl Place {
     /// Whether it is known that another owner holds the lock.
     pub(crate) fn is_answered(&self) -> bool {
         self.line.with(|state| state.is_answered())
+    }
+
+    /// When the line attempts again, if the last attempt failed.
+    pub(crate) fn retry_at(&self) -> Option<Moment> {
+        self.line.with(|state| state.retry_at())
     }
 
     /// Why there is no answer.

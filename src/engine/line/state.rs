@@ -67,9 +67,16 @@ pub(crate) struct Terms {
 enum Knowledge<E> {
     Unknown,
     /// Another owner holds the lock, at most until then, if the time is known.
-    Held { until: Option<Moment> },
+    Held {
+        until: Option<Moment>,
+    },
     /// Attempts have been failing since then. The next one comes at `retry_at`.
-    Failing { since: Moment, retry_at: Moment, error: E, was_held: bool },
+    Failing {
+        since: Moment,
+        retry_at: Moment,
+        error: E,
+        was_held: bool,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -131,12 +138,14 @@ pub(crate) enum Polled<O, E> {
     Waits,
 }
 
+type Opened<O> = SmallVec<[O; 1]>;
+
 /// What has to be done after an event, with no mutex locked: to wake and to drop can run any code.
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct Effects<O, W> {
     pub(crate) wakes: SmallVec<[W; 1]>,
-    pub(crate) drops: Option<O>,
+    pub(crate) drops: Opened<O>,
     /// A waker of no more use.
     pub(crate) old: Option<W>,
     /// The task looks again.
@@ -145,7 +154,7 @@ pub(crate) struct Effects<O, W> {
 
 impl<O, W> Default for Effects<O, W> {
     fn default() -> Self {
-        Self { wakes: SmallVec::new(), drops: None, old: None, wakes_task: false }
+        Self { wakes: SmallVec::new(), drops: Opened::new(), old: None, wakes_task: false }
     }
 }
 
@@ -163,7 +172,8 @@ pub(crate) struct State<O, W, E> {
     poll: Duration,
     waiting: BTreeMap<Ticket, Waiter<W, E>>,
     next: Ticket,
-    open: Option<Open<O>>,
+    /// Several only of permits.
+    open: SmallVec<[Open<O>; 1]>,
     /// Counts the read holds that were opened.
     opened: u64,
     /// How many readers ask for themselves: those that found nobody to join, and nobody who asks.
@@ -183,13 +193,13 @@ pub(crate) struct State<O, W, E> {
 }
 
 impl<O, W, E: Clone> State<O, W, E> {
-    pub(crate) const fn new(kind: Kind, poll: Duration) -> Self {
+    pub(crate) fn new(kind: Kind, poll: Duration) -> Self {
         Self {
             kind,
             poll,
             waiting: BTreeMap::new(),
             next: 0,
-            open: None,
+            open: SmallVec::new(),
             opened: 0,
             asking: 0,
             is_attempting: false,
@@ -217,7 +227,7 @@ impl<O, W, E: Clone> State<O, W, E> {
 
     /// Whether the line is of no use to anybody.
     pub(crate) fn is_over(&self) -> bool {
-        self.waiting.is_empty() && self.open.is_none() && self.asking == 0
+        self.waiting.is_empty() && self.open.is_empty() && self.asking == 0
     }
 
     /// Begins a question of a reader. False: it stands in the line instead, because others wait or ask.
@@ -244,12 +254,12 @@ impl<O, W, E: Clone> State<O, W, E> {
             waiter.tried = Some(self.opened);
             return (Polled::Joins, effects);
         }
-        let is_for_it = |open: &mut Open<O>| !open.is_shared && ticket < open.end && open.terms == waiter.terms;
-        if let Some(open) = self.open.take_if(is_for_it) {
-            return (Polled::Takes(open.hold), effects);
+        let is_for_it = |open: &Open<O>| !open.is_shared && ticket < open.end && open.terms == waiter.terms;
+        if let Some(index) = self.open.iter().position(is_for_it) {
+            return (Polled::Takes(self.open.remove(index).hold), effects);
         }
         // Perhaps the task sleeps, because nobody was awake.
-        effects.wakes_task = waiter.waker.is_none() && self.open.is_none();
+        effects.wakes_task = waiter.waker.is_none() && self.open.is_empty();
         effects.old = waiter.waker.replace(waker);
         (Polled::Waits, effects)
     }
@@ -261,21 +271,24 @@ impl<O, W, E: Clone> State<O, W, E> {
         let was_first = self.waiting.first_key_value().is_some_and(|(first, _)| *first == ticket);
         self.is_news |= was_first && self.kind == Kind::Permits;
         effects.old = self.waiting.remove(&ticket).and_then(|waiter| waiter.waker);
-        if let Some(end) = self.open.as_ref().filter(|open| !open.is_shared).map(|open| open.end)
-            && ticket < end
-            && !self.offers_to(1, &mut effects)
-            && self.waiting.range(..end).next().is_none()
-        {
-            effects.drops = self.open.take().map(|open| open.hold);
+        for index in (0..self.open.len()).rev() {
+            let Open { end, is_shared, .. } = self.open[index];
+            if !is_shared
+                && ticket < end
+                && !self.offers_to(index, 1, &mut effects)
+                && self.waiting.range(..end).next().is_none()
+            {
+                effects.drops.push(self.open.remove(index).hold);
+            }
         }
-        effects.wakes_task = was_first || effects.drops.is_some() || self.waiting.is_empty();
+        effects.wakes_task = was_first || !effects.drops.is_empty() || self.waiting.is_empty();
         effects
     }
 
-    /// Lets so many more calls take the open hold. False: there is none that is awake and has its terms.
-    fn offers_to(&mut self, size: usize, effects: &mut Effects<O, W>) -> bool {
-        let Some(open) = &mut self.open else { return false };
-        let begin = open.end;
+    /// Lets so many more calls take an open hold. False: there is none that is awake and has its terms.
+    fn offers_to(&mut self, index: usize, size: usize, effects: &mut Effects<O, W>) -> bool {
+        let begin = self.open.iter().map(|open| open.end).max().unwrap_or_default();
+        let open = &mut self.open[index];
         let awake = self.waiting.range_mut(begin..).filter(|(_, waiter)| waiter.waker.is_some());
         for (ticket, waiter) in awake.take(size) {
             if waiter.terms != open.terms {
@@ -287,22 +300,28 @@ impl<O, W, E: Clone> State<O, W, E> {
         open.end > begin
     }
 
+    /// Whether another hold can be opened.
+    fn can_open(&self) -> bool {
+        self.open.is_empty() || self.kind == Kind::Permits
+    }
+
     /// Offers an exclusive hold. Returns it if nobody can take it.
     pub(crate) fn offers(&mut self, hold: O, terms: Terms, now: Moment) -> (Option<O>, Effects<O, W>) {
         let mut effects = Effects::wake_task();
-        if self.open.is_some() {
-            return (Some(hold), Effects::default());
+        if !self.can_open() {
+            return (Some(hold), effects);
         }
-        self.open = Some(Open { hold, terms, is_shared: false, end: 0, size: 1, since: now });
-        let is_offered = self.offers_to(1, &mut effects);
-        let left = if is_offered { None } else { self.open.take().map(|open| open.hold) };
+        self.open.push(Open { hold, terms, is_shared: false, end: 0, size: 1, since: now });
+        let is_offered = self.offers_to(self.open.len() - 1, 1, &mut effects);
+        let left = if is_offered { None } else { self.open.pop().map(|open| open.hold) };
         (left, effects)
     }
 
     /// Opens a read hold to all who wait.
     pub(crate) fn opens(&mut self, hold: O, terms: Terms, now: Moment) -> Effects<O, W> {
         let open = Open { hold, terms, is_shared: true, end: 0, size: 0, since: now };
-        let drops = self.open.replace(open).map(|open| open.hold);
+        let drops = self.open.drain(..).map(|open| open.hold).collect();
+        self.open.push(open);
         self.opened += 1;
         let sharing = self.waiting.values_mut().filter(|waiter| waiter.terms.is_usual);
         let wakes = sharing.filter_map(|waiter| waiter.waker.take()).collect();
@@ -317,7 +336,7 @@ impl<O, W, E: Clone> State<O, W, E> {
         let is_wanted = self.front().is_some_and(|front| front.terms == terms);
         let time = if self.others_wait { time * 2 / 5 } else { time };
         let since = if self.kind == Kind::Permits { Moment::PAST } else { self.fresh_since };
-        (is_certain && is_wanted && self.open.is_none()).then_some((time, since))
+        (is_certain && is_wanted && self.can_open()).then_some((time, since))
     }
 
     /// The first call that is awake.
@@ -329,7 +348,8 @@ impl<O, W, E: Clone> State<O, W, E> {
     pub(crate) fn step(&mut self, by: Option<Moment>, now: Moment) -> (Step<O>, Effects<O, W>) {
         let mut effects = Effects::default();
         let wait = |until| Step::Wait { until, subscribes: false };
-        if let Some(open) = &mut self.open {
+        if let Some(index) = (0..self.open.len()).min_by_key(|index| self.open[*index].since) {
+            let open = &mut self.open[index];
             let end = open.since.plus(STALLED);
             let is_of_use = !open.is_shared || self.waiting.values().any(|waiter| waiter.terms.is_usual);
             if now < end && is_of_use {
@@ -337,11 +357,10 @@ impl<O, W, E: Clone> State<O, W, E> {
             }
             (open.size, open.since) = (open.size * 2, now);
             let size = open.size;
-            if self.offers_to(size, &mut effects) {
+            if !open.is_shared && self.offers_to(index, size, &mut effects) {
                 return (wait(now.plus(STALLED)), effects);
             }
-            let hold = self.open.take().expect("BUG: seen above").hold;
-            return (Step::Release(hold), effects);
+            return (Step::Release(self.open.remove(index).hold), effects);
         }
         let Some(front) = self.front() else {
             let step = if self.waiting.is_empty() { Step::End } else { wait(NEVER) };
@@ -355,9 +374,7 @@ impl<O, W, E: Clone> State<O, W, E> {
         let at = match &self.knowledge {
             _ if self.is_news => Moment::PAST,
             Knowledge::Unknown => Moment::PAST,
-            Knowledge::Held { until } => {
-                until.unwrap_or(NEVER).min(self.polls_at).min(by.unwrap_or(NEVER))
-            }
+            Knowledge::Held { until } => until.unwrap_or(NEVER).min(self.polls_at).min(by.unwrap_or(NEVER)),
             Knowledge::Failing { retry_at, .. } => *retry_at,
         };
         let until = at.max(self.yields_until);
@@ -370,13 +387,13 @@ impl<O, W, E: Clone> State<O, W, E> {
         (Step::Attempt(terms), effects)
     }
 
-    /// Records that the task has ended, whatever became of its attempt. Returns the hold that is open.
-    pub(crate) fn task_ends(&mut self) -> Option<O> {
+    /// Records that the task has ended, whatever became of its attempt. Returns what is open.
+    pub(crate) fn task_ends(&mut self) -> Opened<O> {
         self.is_attempting = false;
-        self.open.take().map(|open| open.hold)
+        self.open.drain(..).map(|open| open.hold).collect()
     }
 
-    /// Records that the server granted the task a hold with this lease. `leaves_permits`: more permits are free.
+    /// Records that the server granted the task a hold with this lease, at `now`. `leaves_permits`: more permits are free.
     pub(crate) fn granted(&mut self, lease: Duration, leaves_permits: bool, now: Moment) {
         self.is_attempting = false;
         self.fresh_since = now;
@@ -404,14 +421,24 @@ impl<O, W, E: Clone> State<O, W, E> {
     }
 
     /// Records that the attempt of the task was refused. As [`is_held`](Self::is_held).
-    pub(crate) fn refused(&mut self, left: Option<Duration>, now: Moment, around: impl FnOnce(Duration) -> Duration) {
+    pub(crate) fn refused(
+        &mut self,
+        left: Option<Duration>,
+        now: Moment,
+        around: impl FnOnce(Duration) -> Duration,
+    ) {
         self.is_attempting = false;
         self.is_held(left, now, around);
     }
 
     /// Records that another owner holds the lock. Its lease lasts at most for `left`, if the time is known. `around`: draws a time near
     /// this one.
-    pub(crate) fn is_held(&mut self, left: Option<Duration>, now: Moment, around: impl FnOnce(Duration) -> Duration) {
+    pub(crate) fn is_held(
+        &mut self,
+        left: Option<Duration>,
+        now: Moment,
+        around: impl FnOnce(Duration) -> Duration,
+    ) {
         self.knowledge = Knowledge::Held { until: left.map(|left| now.plus(left)) };
         let poll = match self.messages {
             Messages::Arrive => self.poll,
@@ -427,7 +454,8 @@ impl<O, W, E: Clone> State<O, W, E> {
             Knowledge::Failing { since, was_held, .. } => (*since, *was_held),
             knowledge => (now, matches!(knowledge, Knowledge::Held { .. })),
         };
-        self.knowledge = Knowledge::Failing { since, retry_at: now.plus(pause), error: error.clone(), was_held };
+        self.knowledge =
+            Knowledge::Failing { since, retry_at: now.plus(pause), error: error.clone(), was_held };
         let mut effects = Effects::default();
         for waiter in self.waiting.values_mut() {
             let failing = now.since(since.max(waiter.arrived));
@@ -452,7 +480,8 @@ impl<O, W, E: Clone> State<O, W, E> {
 
     /// Records that the lock is perhaps free.
     pub(crate) fn hears(&mut self, now: Moment) -> Effects<O, W> {
-        (self.is_news, self.fresh_since) = (true, now);
+        // Also a hold that was granted at this very moment.
+        (self.is_news, self.fresh_since) = (true, now.plus(Duration::from_nanos(1)));
         Effects::wake_task()
     }
 
@@ -485,7 +514,7 @@ impl<O, W, E: Clone> State<O, W, E> {
         self.messages = if has_messages { Messages::Arrive } else { Messages::Subscribed };
         self.is_news = true;
         if !has_messages {
-            self.fresh_since = now;
+            self.fresh_since = now.plus(Duration::from_nanos(1));
         }
         Effects::wake_task()
     }
@@ -518,6 +547,14 @@ impl<O, W, E: Clone> State<O, W, E> {
         }
     }
 
+    /// When the next attempt comes, if the last one failed.
+    pub(crate) const fn retry_at(&self) -> Option<Moment> {
+        match &self.knowledge {
+            Knowledge::Failing { retry_at, .. } => Some(*retry_at),
+            _ => None,
+        }
+    }
+
     /// Why there is no answer.
     pub(crate) fn error(&self) -> Option<E> {
         match &self.knowledge {
@@ -525,5 +562,8 @@ impl<O, W, E: Clone> State<O, W, E> {
             _ => None,
         }
     }
-
 }
+
+#[cfg(test)]
+#[path = "explorer.rs"]
+mod explorer;
