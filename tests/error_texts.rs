@@ -14,7 +14,7 @@ const OTHER_TEXTS: [(&str, &str); 21] = [
     ("src/diagnosis/watch.rs", "the fields of an event"),
     ("src/engine/grant/explorer.rs", "a test"),
     ("src/engine/visit.rs", "a test"),
-    ("src/engine/wait/explorer.rs", "a test"),
+    ("src/engine/line/explorer.rs", "a test"),
     ("src/leader/candidate.rs", "the fields of an event"),
     ("src/protocol/rights.rs", "names of commands"),
     ("src/telemetry/", "metrics"),

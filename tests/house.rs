@@ -197,7 +197,7 @@ const ENGINE: [&str; 20] = [
     "scheduler",
     "waits",
     "hold",
-    "wait",
+    "line",
     "listeners",
     "shared",
     "lock_ref",
@@ -212,7 +212,7 @@ const ENGINE: [&str; 20] = [
 /// The imports that lead upwards all the same, each with its reason. The list may only become shorter.
 const UPWARD: [(&str, &str, &str); 2] = [
     ("shared", "grant", "a client has lists of its grants, and a grant knows its client"),
-    ("shared", "grant::sharing", "a client has queues with the holds that its grants offer"),
+    ("shared", "grant::sharing", "a client has lines with the holds that its grants offer"),
 ];
 
 /// So many files of the engine can know each other in a circle.
@@ -354,7 +354,7 @@ const MACHINES: [&str; 7] = [
     "src/engine/grant/on_server.rs",
     "src/engine/grant/state.rs",
     "src/engine/hold/lease.rs",
-    "src/engine/wait/machine.rs",
+    "src/engine/line/state.rs",
 ];
 
 #[test]

@@ -167,7 +167,7 @@ impl Watch {
             let held = if is_shown || is_reported { (wait.reserve)(at) } else { Vec::new() };
             if is_shown {
                 wait.is_shown.store(true, Ordering::Relaxed);
-                let owner = (wait.place)().map_or_else(|| wait.owner.clone(), |grant| grant.short_owner());
+                let owner = (wait.place)().map(|(owner, _)| owner).or_else(|| wait.owner.clone());
                 snapshot.add_wait(owner, &held, &wait.key, wait.caller, wait.since);
             }
             if is_reported {
@@ -205,7 +205,7 @@ impl Watch {
             warn_of_own_hold(engine, wait, holds);
         }
         if let Some(unreported) = self.reports.ask() {
-            let place = (wait.place)().and_then(|grant| grant.place());
+            let place = (wait.place)().map(|(_, place)| place);
             let report = report(Arc::clone(engine), Arc::downgrade(wait), place, unreported);
             self.jobs.push(report.map(|()| Job::Report).boxed());
         }

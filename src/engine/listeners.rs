@@ -8,12 +8,12 @@ use crate::engine::line::lines::Lines;
 use crate::store::{Listener, Store};
 
 /// Passes a message to the waiters of its channel, or if the channel has none, to those who listen on it.
-pub(crate) struct Messages {
-    pub(crate) lines: Arc<Lines>,
+pub(crate) struct Messages<O> {
+    pub(crate) lines: Arc<Lines<O>>,
     pub(crate) listeners: Arc<Listeners>,
 }
 
-impl Listener for Messages {
+impl<O: Send + 'static> Listener for Messages<O> {
     fn subscribed(&self, channel: &str) {
         if !self.lines.subscribed(channel) {
             self.listeners.tell(channel);

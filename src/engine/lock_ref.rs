@@ -7,6 +7,8 @@ use super::shared::Engine;
 use crate::base::error::{Error, LockId, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::engine::hold::Named;
+use crate::engine::line::lines::Of;
+use crate::engine::line::state::Kind;
 use crate::protocol::{Arg, Call, Claim, HolderRef, LockKeys, Protocol, Reply, Semaphore};
 use crate::store::{Connection, Route};
 
@@ -258,6 +260,27 @@ impl LockRef {
         let id = self.protocol.id(self.engine.id, number, 1);
         let field = self.protocol.field(self.holder(&id, number)).to_string();
         if self.protocol.has_permits() { None } else { field.split_once(':').map(|(_, owner)| owner.into()) }
+    }
+
+    /// The owner, without the id of the client, of the waiter that this channel wakes, and the command that asks for its place. `None`: the
+    /// lock has no queue.
+    pub(crate) fn place(&self, channel: &str) -> Option<(Arc<str>, Call)> {
+        let queue = self.protocol.queue()?;
+        let waiter: Arc<str> = channel.strip_prefix(&*self.keys.channel)?.strip_prefix(':')?.into();
+        let owner = waiter.split_once(':')?.1.into();
+        Some((owner, queue.place(&self.keys, Arg::Text(waiter))))
+    }
+
+    /// The line of those who wait for this lock.
+    pub(crate) fn line(&self) -> Of<'_> {
+        let kind = match () {
+            () if self.protocol.queue().is_some() => Kind::Place,
+            () if self.protocol.has_permits() => Kind::Permits,
+            () if self.protocol.is_shared() => Kind::Readers,
+            () => Kind::Exclusive,
+        };
+        let Engine { config, store, .. } = &*self.engine;
+        Of { keys: &self.keys, kind, safety_poll: config.safety_poll(), store }
     }
 
     pub(crate) fn holder<'a>(&'a self, owner: &'a Arg, grant: u64) -> HolderRef<'a> {

@@ -20,7 +20,7 @@ use crate::base::timer::timeout;
 use crate::base::{client_id, jitter};
 use crate::engine::background::Background;
 use crate::engine::grant::Grant;
-use crate::engine::grant::sharing::ReadGrants;
+use crate::engine::grant::sharing::{Offer, ReadGrants};
 use crate::engine::hold::lease::{Periods, Rules};
 use crate::engine::line::lines::Lines;
 use crate::engine::listeners::{Listeners, Messages};
@@ -40,7 +40,7 @@ pub(crate) struct Engine {
     next_number: AtomicU64,
     pub(crate) config: LockConfig,
     pub(crate) store: Arc<Store>,
-    pub(crate) lines: Arc<Lines>,
+    pub(crate) lines: Arc<Lines<Offer>>,
     /// Futures that listen for what a lock's holder announces, and do not wait for the lock.
     pub(crate) listeners: Arc<Listeners>,
     pub(crate) queue_names: QueueNames,
@@ -276,13 +276,13 @@ async fn open(
     source: Source,
     config: &LockConfig,
     name: &Arc<ClientName>,
-    (messages, tracked): (&Arc<Messages>, &Arc<Tracked<Grant>>),
+    (messages, tracked): (&Arc<Messages<Offer>>, &Arc<Tracked<Grant>>),
 ) -> Result<Store> {
     let (mut tries, reports) = (Tries::new(config.start_timeout()), Limit::default());
     loop {
         let tracked = Arc::clone(tracked);
         let told = Box::new(move |change: Change<'_>| key_changed(&tracked, change));
-        match Store::open(source.clone(), config, name, Arc::<Messages>::clone(messages), told).await {
+        match Store::open(source.clone(), config, name, Arc::<Messages<Offer>>::clone(messages), told).await {
             Err(OpenError::Fault(fault)) => {
                 let (server, text) = (fault.server().map(str::to_owned), fault.to_string());
                 tries.again(fault).await?;

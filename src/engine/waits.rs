@@ -15,6 +15,7 @@ use crate::base::Caller;
 use crate::base::clock::{self, Moment};
 use crate::base::sync::lock;
 use crate::base::timer::Instant;
+use crate::protocol::Call;
 
 /// A call that has waited for so long is shown to those who look, and one that stands behind others of its client is listed.
 pub(crate) const LONG: Duration = Duration::from_secs(1);
@@ -59,8 +60,8 @@ pub(crate) struct Wait<G> {
     pub(crate) lease: Option<Duration>,
     /// The owner id of the call.
     pub(crate) owner: Option<Arc<str>>,
-    /// The grant that has the place of the call in a queue on the server.
-    pub(crate) place: Place<G>,
+    /// The owner id with which the call stands in the queue of the server, and the command that asks for its place.
+    pub(crate) place: Place,
     /// Reserves what the same `Owner` holds: from here on, no other owner of the client joins these holds or takes them over.
     pub(crate) reserve: Reserve<G>,
     /// Those who look are shown this wait.
@@ -70,7 +71,7 @@ pub(crate) struct Wait<G> {
     pub(crate) holders_seen: OnceLock<Vec<String>>,
 }
 
-pub(crate) type Place<G> = Box<dyn Fn() -> Option<Arc<G>> + Send + Sync>;
+type Place = Box<dyn Fn() -> Option<(Arc<str>, Call)> + Send + Sync>;
 
 pub(crate) type Reserve<G> = Box<dyn Fn(Moment) -> Vec<Arc<G>> + Send + Sync>;
 

@@ -99,7 +99,7 @@ impl Queue for Fair {
         )
     }
 
-    fn place(&self, keys: &LockKeys, waiter: &Arg) -> Call {
-        scripts::place(&queue_keys(keys)[0], Arg::Text(waiter.to_string().into()))
+    fn place(&self, keys: &LockKeys, waiter: Arg) -> Call {
+        scripts::place(&queue_keys(keys)[0], waiter)
     }
 }

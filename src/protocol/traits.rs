@@ -213,7 +213,7 @@ pub(crate) trait Queue {
     fn heartbeat(&self, keys: &LockKeys, config: &LockConfig, waiters: String) -> Call;
 
     /// Asks for the place of a waiter.
-    fn place(&self, keys: &LockKeys, waiter: &Arg) -> Call;
+    fn place(&self, keys: &LockKeys, waiter: Arg) -> Call;
 }
 
 /// The hold, or the possible hold, of one owner on one lock.

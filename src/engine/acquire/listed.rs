@@ -8,6 +8,7 @@ use crate::base::Caller;
 use crate::base::clock::{self, Moment};
 use crate::base::timer::Instant;
 use crate::engine::grant::Grant;
+use crate::engine::grant::sharing::Offer;
 use crate::engine::handle::Handle;
 use crate::engine::line::place::Place;
 use crate::engine::waits::{LONG, Wait, WaitOutcome, Waiting};
@@ -31,11 +32,11 @@ impl Listed {
     }
 
     /// Lists the call as one that waits.
-    pub(crate) fn waits(&mut self, handle: &Handle, caller: Caller, start: Moment, place: &Place) {
+    pub(crate) fn waits(&mut self, handle: &Handle, caller: Caller, start: Moment, place: &Place<Offer>) {
         let lock = &handle.lock;
         let Some(waits) = &lock.engine.waits else { return };
         let (owner, line) = (Arc::downgrade(&handle.owner), Arc::downgrade(&place.line));
-        let (number, has_place) = (lock.engine.next_number(1), lock.protocol.queue().is_some());
+        let (number, of) = (lock.engine.next_number(1), Arc::clone(lock));
         let wait = Wait {
             number,
             owner: lock.short_owner(number),
@@ -44,7 +45,7 @@ impl Listed {
             since: start,
             caller,
             lease: (!self.is_standby).then(|| handle.config().watchdog_lease()),
-            place: Box::new(move || line.upgrade().filter(|_| has_place)?.grant()),
+            place: Box::new(move || of.place(&line.upgrade()?.channel())),
             reserve: Box::new(move |now| {
                 owner.upgrade().map_or_else(Vec::new, |owner| owner.reserve_all(now))
             }),

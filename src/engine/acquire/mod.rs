@@ -3,6 +3,7 @@
 //! This module undoes nothing: whoever drops a pending hold, the background undoes it. So a call that reaches its time
 //! limit, or is cancelled, only drops a future.
 
+pub(crate) mod acquirer;
 pub(crate) mod attempts;
 pub(crate) mod call;
 mod claim;
@@ -20,10 +21,11 @@ pub(crate) use claim::claim;
 use listed::Listed;
 
 use super::grant::pending::PendingHold;
-use super::grant::sharing::{Given, join, keep_for_readers};
+use super::grant::sharing::{Given, Offer, join, keep_for_readers};
 use super::handle::Handle;
 use super::line::lines::{Asking, Begin};
-use super::line::place::{Got, Place};
+use super::line::place::Place;
+use super::line::state::Polled;
 use super::retry::Tries;
 use crate::base::clock::Moment;
 use crate::base::config::LockConfig;
@@ -148,13 +150,9 @@ impl Call<'_> {
     }
 
     /// Stands in the line, or asks the server.
-    fn begins(&self) -> Begin {
+    fn begins(&self) -> Begin<Offer> {
         let Handle { lock, .. } = self.handle;
-        if lock.protocol.queue().is_some() {
-            Begin::Ask(None)
-        } else {
-            lock.engine.lines.begin(lock, self.handle.can_share())
-        }
+        lock.engine.lines.begin(&lock.line(), self.handle.can_share())
     }
 
     /// Attempts once. The time limit of the call can pass before any answer. `None` would tell the caller that another owner holds the lock,
@@ -170,7 +168,7 @@ impl Call<'_> {
     }
 
     /// Ends a call to which the server granted the lock.
-    fn granted(&mut self, mut attempts: Attempts, asking: Option<Asking>) -> Result<HeldLock> {
+    fn granted(&mut self, mut attempts: Attempts, asking: Option<Asking<Offer>>) -> Result<HeldLock> {
         attempts.end_earlier();
         attempts.is_granted_beside_line();
         let held = attempts.take(self.handle, self.start);
@@ -189,11 +187,11 @@ impl Call<'_> {
         Ok(held)
     }
 
-    fn place(&self, attempted: Option<(Attempts, Outcome)>) -> Place {
+    fn place(&self, attempted: Option<(Attempts, Outcome)>) -> Place<Offer> {
         let lock = &self.handle.lock;
         // A call with a time limit waits until the limit.
         let patience = self.limits.is_none().then(|| self.handle.config().retry_timeout());
-        let place = Place::new(lock, self.handle.standing(), patience, attempted);
+        let place = acquirer::stand(lock, self.handle.standing(), patience, attempted);
         if lock.protocol.stops_readers() {
             // A writer of this client waits from here on, so no reader of the client joins a lingering hold any more.
             // End the lingering now. Otherwise the writer would wait until it is over.
@@ -203,7 +201,7 @@ impl Call<'_> {
     }
 
     /// Stands in the line until the call gets the lock, or its time is up.
-    async fn stands(&mut self, place: Place) -> Result<Option<HeldLock>> {
+    async fn stands(&mut self, place: Place<Offer>) -> Result<Option<HeldLock>> {
         let Handle { lock, owner, metrics, .. } = self.handle;
         let mut waiting = metrics.waiting();
         waiting.begins();
@@ -214,9 +212,9 @@ impl Call<'_> {
             let Some(got) = self.waits(&place).await? else { return self.end_of_time(place).await };
             let now = clock::now();
             let given = match got {
-                Got::Error(error) => return Err(error),
-                Got::Offer(offer) => offer.accept(owner.key, self.caller, now),
-                Got::Readers => join(lock, owner.key, self.caller, now),
+                Polled::Ends(error) => return Err(error),
+                Polled::Takes(offer) => offer.accept(owner.key, self.caller, now),
+                Polled::Joins => join(lock, owner.key, self.caller, now),
             };
             if let Some(given) = given {
                 self.listed.ends(WaitOutcome::Granted);
@@ -227,7 +225,7 @@ impl Call<'_> {
     }
 
     /// Waits until the line has something for the call. `None`: the time limit of the call has passed.
-    async fn waits(&mut self, place: &Place) -> Result<Option<Got>> {
+    async fn waits(&mut self, place: &Place<Offer>) -> Result<Option<Polled<Offer, Error>>> {
         let (handle, caller, start) = (self.handle, self.caller, self.start);
         // The task of the line ends calls whose attempts fail for too long. If the client's runtime does not run, nobody attempts, and
         // this call gives up by itself.
@@ -246,7 +244,7 @@ impl Call<'_> {
                         () = elapsed(looks_at) => {
                             let retry_at = place.retry_at();
                             if let Some(error) = place.error().filter(|_| retry_at == seen) {
-                                return Some(Got::Error(error));
+                                return Some(Polled::Ends(error));
                             }
                             (looks_at, seen) = (Some(Instant::now() + patience), retry_at);
                         }
@@ -264,7 +262,7 @@ impl Call<'_> {
     }
 
     /// Ends a call that stood in the line, and whose time limit has passed.
-    async fn end_of_time(&mut self, place: Place) -> Result<Option<HeldLock>> {
+    async fn end_of_time(&mut self, place: Place<Offer>) -> Result<Option<HeldLock>> {
         if let Some(error) = place.error() {
             return Err(error);
         }

@@ -50,7 +50,7 @@ use crate::base::Caller;
 use crate::base::clock::{self, Moment};
 use crate::base::sync::{lock, nothing_is_locked};
 use crate::base::timer::sleep;
-use crate::protocol::{Arg, Call, HolderRef, PermitIds};
+use crate::protocol::{Arg, HolderRef, PermitIds};
 use crate::telemetry::Renewing;
 
 /// One owner id on one lock of one server.
@@ -325,11 +325,6 @@ impl Grant {
     /// Where in the program the lock was acquired, and since when, if an owner of this client holds it.
     pub(crate) fn held_at(&self, now: Moment) -> Option<(Caller, Moment)> {
         self.ask(|state| state.held_at(now).zip(state.lease.granted_at))
-    }
-
-    /// Returns the command that asks for the place of this waiter, if the lock has a queue.
-    pub(crate) fn place(&self) -> Option<Call> {
-        self.lock.protocol.queue().map(|queue| queue.place(&self.lock.keys, &self.id))
     }
 }
 

@@ -120,7 +120,7 @@ impl Grant {
 
     /// Returns the line of this client's calls to which a hold of this grant can be passed on, and whether a release also wakes other
     /// lines of the client.
-    pub(super) fn waiters(&self) -> Option<(Arc<Line>, bool)> {
+    pub(super) fn waiters(&self) -> Option<(Arc<Line<Offer>>, bool)> {
         let LockRef { engine, keys, .. } = &*self.lock;
         let can_be = self.lock.can_be_passed_on() && !engine.config.sharing().is_zero();
         can_be.then(|| engine.lines.exclusive(keys)).flatten()

@@ -215,7 +215,7 @@ impl World {
         let (polled, effects) = client.line.poll(ticket, a);
         client.performs(effects);
         client.calls[a].does = match polled {
-            Polled::Takes(id) => {
+            Some(Polled::Takes(id)) => {
                 let does = Does::Holds {
                     id,
                     since: NOW,
@@ -225,8 +225,8 @@ impl World {
                 client.tells(|line| line.leaves(ticket));
                 does
             }
-            Polled::Waits => Does::Stands { ticket, is_woken: false },
-            Polled::Ends(()) | Polled::Joins => unreachable!("no call gives up or joins"),
+            None => Does::Stands { ticket, is_woken: false },
+            Some(Polled::Ends(()) | Polled::Joins) => unreachable!("no call gives up or joins"),
         };
     }
 

@@ -7,7 +7,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -15,24 +15,21 @@ use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use super::acquirer;
+use super::place::Place;
 use super::state::{self, Kind, Terms};
 use crate::base::clock::{self, Moment};
 use crate::base::error::Error;
 use crate::base::sync::{MutexGuard, lock, nothing_is_locked};
 use crate::base::task;
-use crate::engine::acquire::attempts::Attempts;
-use crate::engine::grant::Grant;
-use crate::engine::grant::sharing::Offer;
-use crate::engine::lock_ref::LockRef;
 use crate::protocol::LockKeys;
+use crate::store::Store;
 
-pub(super) type State = state::State<Offer, Waker, Error>;
-pub(super) type Effects = state::Effects<Offer, Waker>;
+type State<O> = state::State<O, Waker, Error>;
+type Effects<O> = state::Effects<O, Waker>;
 
-/// The lines of a client.
-pub(crate) struct Lines {
-    map: Mutex<HashMap<Arc<str>, OnChannel>>,
+/// The lines of a client. `O`: a hold that can be had without a question.
+pub(crate) struct Lines<O> {
+    map: Mutex<HashMap<Arc<str>, OnChannel<O>>>,
     /// How many lines there are, so that a free lock need not lock the map if nobody waits for anything.
     count: AtomicUsize,
     /// The client's runtime, on which the tasks of the lines run.
@@ -40,26 +37,36 @@ pub(crate) struct Lines {
 }
 
 /// The lines of one channel. Readers and writers of a lock have two, and locks can share a channel, as `a` and `{a}` do.
-type OnChannel = SmallVec<[Arc<Line>; 1]>;
+type OnChannel<O> = SmallVec<[Arc<Line<O>>; 1]>;
+
+/// Selects a line, and says of what kind it is.
+pub(crate) struct Of<'a> {
+    pub(crate) keys: &'a LockKeys,
+    pub(crate) kind: Kind,
+    pub(crate) safety_poll: Duration,
+    pub(crate) store: &'a Arc<Store>,
+}
 
 /// The calls of one client that wait for one lock.
-pub(crate) struct Line {
-    pub(super) lock: Arc<LockRef>,
-    inner: Mutex<Inner>,
+pub(crate) struct Line<O> {
+    /// The key of the lock.
+    lock: Arc<str>,
+    is_shared: bool,
+    lines: Arc<Lines<O>>,
+    store: Arc<Store>,
+    inner: Mutex<Inner<O>>,
     /// Wakes the task.
-    pub(super) wake: Notify,
+    wake: Notify,
     /// Wakes those who wait for the end of the task.
     task_ended: Notify,
 }
 
-struct Inner {
-    state: State,
+struct Inner<O> {
+    state: State<O>,
     channel: Arc<str>,
     has_task: bool,
     /// The line was removed from the map.
     is_removed: bool,
-    /// What attempts for the line.
-    grant: Weak<Grant>,
 }
 
 /// Whom the message about a release reached.
@@ -71,19 +78,19 @@ pub(crate) enum Receivers {
 }
 
 /// How a call begins.
-pub(crate) enum Begin {
+pub(crate) enum Begin<O: Send> {
     /// It stands in the line.
     Stand,
     /// It asks the server itself. A reader also asks for those who come meanwhile.
-    Ask(Option<Asking>),
+    Ask(Option<Asking<O>>),
 }
 
 /// A reader that asks the server for others, too.
-pub(crate) struct Asking(Arc<Line>);
+pub(crate) struct Asking<O: Send>(Arc<Line<O>>);
 
-impl Asking {
+impl<O: Send> Asking<O> {
     /// Lets those who wait join the hold that the server granted this reader.
-    pub(crate) fn is_granted(&self, terms: Terms, hold: impl FnOnce() -> Option<Offer>) {
+    pub(crate) fn is_granted(&self, terms: Terms, hold: impl FnOnce() -> Option<O>) {
         if !self.0.is_empty()
             && let Some(hold) = hold()
         {
@@ -92,20 +99,20 @@ impl Asking {
     }
 }
 
-impl Drop for Asking {
+impl<O: Send> Drop for Asking<O> {
     fn drop(&mut self) {
         self.0.change(|state, _| state.asked());
         self.0.tidy();
     }
 }
 
-impl Lines {
+impl<O: Send> Lines<O> {
     pub(crate) fn new() -> Self {
         Self { map: Mutex::default(), count: AtomicUsize::new(0), runtime: Handle::current() }
     }
 
     /// Returns the line of those who wait for this lock.
-    pub(crate) fn find(&self, keys: &LockKeys, is_shared: bool) -> Option<Arc<Line>> {
+    pub(crate) fn find(&self, keys: &LockKeys, is_shared: bool) -> Option<Arc<Line<O>>> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None; // the usual case: nobody waits for anything
         }
@@ -113,7 +120,7 @@ impl Lines {
     }
 
     /// Whether somebody waits for an exclusive hold of this lock, and whether its channel has other lines, which a release wakes, too.
-    pub(crate) fn exclusive(&self, keys: &LockKeys) -> Option<(Arc<Line>, bool)> {
+    pub(crate) fn exclusive(&self, keys: &LockKeys) -> Option<(Arc<Line<O>>, bool)> {
         let line = self.find(keys, false).filter(|line| !line.is_empty())?;
         let is_only = lock(&self.map).get(&keys.channel).is_none_or(|lines| lines.len() == 1);
         Some((line, !is_only))
@@ -121,16 +128,16 @@ impl Lines {
 
     /// Acts on the line of a lock, which is made if there is none.
     fn enter<T>(
-        &self,
-        target: &Arc<LockRef>,
+        self: &Arc<Self>,
+        of: &Of<'_>,
         channel: Arc<str>,
-        act: impl FnOnce(&Arc<Line>, &mut Inner) -> T,
+        act: impl FnOnce(&Arc<Line<O>>, &mut Inner<O>) -> T,
     ) -> T {
         let mut map = lock(&self.map);
         let lines = map.entry(Arc::clone(&channel)).or_default();
-        let found = lines.iter().find(|line| line.is_of(&target.keys, target.protocol.is_shared()));
+        let found = lines.iter().find(|line| line.is_of(of.keys, of.kind == Kind::Readers));
         let line = found.map(Arc::clone).unwrap_or_else(|| {
-            let line = Arc::new(Line::new(target, channel));
+            let line = Arc::new(Line::new(of, channel, self));
             lines.push(Arc::clone(&line));
             self.count.fetch_add(1, Ordering::AcqRel);
             line
@@ -143,37 +150,33 @@ impl Lines {
     }
 
     /// Begins a call that can wait. `shares`: the call can share a hold with other readers of this client.
-    pub(crate) fn begin(&self, target: &Arc<LockRef>, shares: bool) -> Begin {
+    pub(crate) fn begin(self: &Arc<Self>, of: &Of<'_>, shares: bool) -> Begin<O> {
+        if of.kind == Kind::Place {
+            return Begin::Ask(None);
+        }
         if shares {
-            let asks =
-                |line: &Arc<Line>, inner: &mut Inner| inner.state.asks().then(|| Asking(Arc::clone(line)));
-            let asking = self.enter(target, Arc::clone(&target.keys.channel), asks);
+            let asks = |line: &Arc<Line<O>>, inner: &mut Inner<O>| {
+                inner.state.asks().then(|| Asking(Arc::clone(line)))
+            };
+            let asking = self.enter(of, Arc::clone(&of.keys.channel), asks);
             return asking.map_or(Begin::Stand, |asking| Begin::Ask(Some(asking)));
         }
-        let line = self.find(&target.keys, target.protocol.is_shared());
+        let line = self.find(of.keys, of.kind == Kind::Readers);
         if line.is_some_and(|line| !line.is_empty()) { Begin::Stand } else { Begin::Ask(None) }
     }
 
-    /// Stands at the end of the line of a lock.
+    /// Stands at the end of the line of a lock, which this channel wakes.
     pub(crate) fn stand(
-        &self,
-        target: &Arc<LockRef>,
+        self: &Arc<Self>,
+        of: &Of<'_>,
         channel: Arc<str>,
         terms: Terms,
         patience: Option<Duration>,
-    ) -> (Arc<Line>, state::Ticket) {
-        let stand = |line: &Arc<Line>, inner: &mut Inner| {
-            (Arc::clone(line), inner.state.stand(terms, patience, clock::now()))
-        };
-        self.enter(target, channel, stand)
-    }
-
-    /// Starts the task of a line, unless it has one. `attempts`: what a call attempted before it stood in the line.
-    pub(super) fn start(&self, line: &Arc<Line>, attempts: Option<Attempts>) {
-        if !std::mem::replace(&mut lock(&line.inner).has_task, true) {
-            let _entered = self.runtime.enter();
-            task::spawn(acquirer::run(Arc::clone(line), attempts));
-        }
+    ) -> Place<O> {
+        self.enter(of, channel, |line, inner| {
+            let ticket = inner.state.stand(terms, patience, clock::now());
+            Place { line: Arc::clone(line), ticket }
+        })
     }
 
     /// Wakes the lines of a channel. False: it has none.
@@ -181,7 +184,7 @@ impl Lines {
     /// Redisson sends `0` for one waiter and `1` for all; here the line asks for all.
     pub(crate) fn wake(&self, channel: &str) -> bool {
         let lines = self.on(channel);
-        lines.iter().for_each(|line| line.change(State::hears));
+        lines.iter().for_each(|line| line.change(State::<O>::hears));
         !lines.is_empty()
     }
 
@@ -205,7 +208,7 @@ impl Lines {
             lock(&self.map).iter().map(|(channel, lines)| (Arc::clone(channel), lines.clone())).collect();
         lines.sort_by(|(one, _), (other, _)| one.cmp(other)); // always in the same order
         for line in lines.iter().flat_map(|(_, lines)| lines) {
-            line.change(State::hears);
+            line.change(State::<O>::hears);
         }
     }
 
@@ -215,7 +218,7 @@ impl Lines {
         lines.iter().for_each(|line| drop(line.with(|state| state.task_ends())));
     }
 
-    fn on(&self, channel: &str) -> OnChannel {
+    fn on(&self, channel: &str) -> OnChannel<O> {
         if self.count.load(Ordering::Acquire) == 0 {
             return OnChannel::new();
         }
@@ -223,17 +226,17 @@ impl Lines {
     }
 
     /// Subscribes for a line, unless it is subscribed already.
-    pub(super) fn subscribe(&self, line: &Line) {
+    pub(crate) fn subscribe(&self, line: &Line<O>) {
         // The map stays locked: a line that ends now must not end this new subscription.
         let _map = lock(&self.map);
         let mut inner = lock(&line.inner);
         if inner.state.subscribes() {
-            line.lock.engine.store.subscribe(&inner.channel);
+            line.store.subscribe(&inner.channel);
         }
     }
 
     /// Lets another channel wake a line: what attempts has a new id, and with it a channel of its own.
-    pub(super) fn moves(&self, line: &Arc<Line>, channel: &Arc<str>) {
+    pub(crate) fn moves(&self, line: &Arc<Line<O>>, channel: &Arc<str>) {
         let mut map = lock(&self.map);
         let mut inner = lock(&line.inner);
         if inner.channel != *channel && !inner.is_removed {
@@ -245,15 +248,15 @@ impl Lines {
         }
     }
 
-    fn remove(&self, map: &mut HashMap<Arc<str>, OnChannel>, line: &Arc<Line>, inner: &Inner) {
+    fn remove(&self, map: &mut HashMap<Arc<str>, OnChannel<O>>, line: &Arc<Line<O>>, inner: &Inner<O>) {
         let Entry::Occupied(mut on_channel) = map.entry(Arc::clone(&inner.channel)) else { return };
         let others = on_channel.get_mut();
         others.retain(|other| !Arc::ptr_eq(other, line));
         self.count.fetch_sub(1, Ordering::AcqRel);
-        let is_subscribed = |other: &Arc<Line>| lock(&other.inner).state.is_subscribed();
+        let is_subscribed = |other: &Arc<Line<O>>| lock(&other.inner).state.is_subscribed();
         if inner.state.is_subscribed() && !others.iter().any(is_subscribed) {
             // The map is locked, so this does not end the subscription of another line that begins now.
-            line.lock.engine.store.unsubscribe(&inner.channel);
+            line.store.unsubscribe(&inner.channel);
         }
         if others.is_empty() {
             on_channel.remove();
@@ -261,35 +264,41 @@ impl Lines {
     }
 }
 
-impl Line {
-    fn new(target: &Arc<LockRef>, channel: Arc<str>) -> Self {
-        let protocol = target.protocol;
-        let kind = match () {
-            () if protocol.queue().is_some() => Kind::Place,
-            () if protocol.has_permits() => Kind::Permits,
-            () if protocol.is_shared() => Kind::Readers,
-            () => Kind::Exclusive,
-        };
-        let state = State::new(kind, target.engine.config.safety_poll());
-        let inner = Inner { state, channel, has_task: false, is_removed: false, grant: Weak::new() };
+impl<O: Send> Line<O> {
+    fn new(of: &Of<'_>, channel: Arc<str>, lines: &Arc<Lines<O>>) -> Self {
+        let state = State::new(of.kind, of.safety_poll);
         Self {
-            lock: Arc::clone(target),
-            inner: Mutex::new(inner),
+            lock: Arc::clone(&of.keys.lock),
+            is_shared: of.kind == Kind::Readers,
+            lines: Arc::clone(lines),
+            store: Arc::clone(of.store),
+            inner: Mutex::new(Inner { state, channel, has_task: false, is_removed: false }),
             wake: Notify::new(),
             task_ended: Notify::new(),
         }
     }
 
     fn is_of(&self, keys: &LockKeys, is_shared: bool) -> bool {
-        self.lock.keys.lock == keys.lock && self.lock.protocol.is_shared() == is_shared
+        self.lock == keys.lock && self.is_shared == is_shared
+    }
+
+    /// Starts the task of the line, unless it has one.
+    pub(crate) fn start<F>(self: &Arc<Self>, task: impl FnOnce(Arc<Self>) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        if !std::mem::replace(&mut lock(&self.inner).has_task, true) {
+            let _entered = self.lines.runtime.enter();
+            task::spawn(task(Arc::clone(self)));
+        }
     }
 
     /// Tells the line of an event.
-    pub(super) fn change(&self, event: impl FnOnce(&mut State, Moment) -> Effects) {
+    pub(crate) fn change(&self, event: impl FnOnce(&mut State<O>, Moment) -> Effects<O>) {
         self.event(|state, now| ((), event(state, now)));
     }
 
-    pub(super) fn event<T>(&self, event: impl FnOnce(&mut State, Moment) -> (T, Effects)) -> T {
+    pub(crate) fn event<T>(&self, event: impl FnOnce(&mut State<O>, Moment) -> (T, Effects<O>)) -> T {
         let mut inner = lock(&self.inner);
         let (result, effects) = event(&mut inner.state, clock::now());
         self.perform(inner, effects);
@@ -297,12 +306,12 @@ impl Line {
     }
 
     /// Asks the line, or tells it of an event that has no effects.
-    pub(super) fn with<T>(&self, event: impl FnOnce(&mut State) -> T) -> T {
+    pub(crate) fn with<T>(&self, event: impl FnOnce(&mut State<O>) -> T) -> T {
         event(&mut lock(&self.inner).state)
     }
 
     /// Wakes and drops, with nothing locked.
-    fn perform(&self, inner: MutexGuard<'_, Inner>, effects: Effects) {
+    fn perform(&self, inner: MutexGuard<'_, Inner<O>>, effects: Effects<O>) {
         drop(inner);
         let Effects { wakes, drops, old, wakes_task } = effects;
         if wakes_task {
@@ -320,12 +329,12 @@ impl Line {
     }
 
     /// Removes the line if it is of no use.
-    pub(super) fn tidy(self: &Arc<Self>) {
-        let is_useless = |inner: &Inner| inner.state.is_over() && !inner.has_task && !inner.is_removed;
+    pub(crate) fn tidy(self: &Arc<Self>) {
+        let is_useless = |inner: &Inner<O>| inner.state.is_over() && !inner.has_task && !inner.is_removed;
         if !is_useless(&lock(&self.inner)) {
             return;
         }
-        let lines = &self.lock.engine.lines;
+        let lines = &self.lines;
         let mut map = lock(&lines.map);
         let mut inner = lock(&self.inner);
         if is_useless(&inner) {
@@ -335,7 +344,7 @@ impl Line {
     }
 
     /// Ends the task, if nobody stands in the line. `forced`: in any case.
-    pub(super) fn ends_task(self: &Arc<Self>, is_forced: bool) -> bool {
+    pub(crate) fn ends_task(self: &Arc<Self>, is_forced: bool) -> bool {
         let mut inner = lock(&self.inner);
         if !is_forced && !inner.state.is_empty() {
             return false;
@@ -365,14 +374,14 @@ impl Line {
         }
     }
 
-    /// Sets what attempts for the line.
-    pub(super) fn attempts_with(&self, grant: &Arc<Grant>) {
-        lock(&self.inner).grant = Arc::downgrade(grant);
+    /// The channel that wakes the line.
+    pub(crate) fn channel(&self) -> Arc<str> {
+        Arc::clone(&lock(&self.inner).channel)
     }
 
-    /// What attempts for the line.
-    pub(crate) fn grant(&self) -> Option<Arc<Grant>> {
-        lock(&self.inner).grant.upgrade()
+    /// Waits until something concerns the task.
+    pub(crate) async fn woken(&self) {
+        self.wake.notified().await;
     }
 
     /// See [`State::takes_over`].
@@ -381,7 +390,7 @@ impl Line {
     }
 
     /// Passes a hold on to the first call. Returns it if nobody takes it.
-    pub(crate) fn offers(&self, hold: Offer, terms: Terms) -> Option<Offer> {
+    pub(crate) fn offers(&self, hold: O, terms: Terms) -> Option<O> {
         self.event(|state, now| state.offers(hold, terms, now))
     }
 

@@ -3,77 +3,26 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
-use super::lines::{Effects, Line};
-use super::state::{Polled, Terms, Ticket};
+use super::lines::Line;
+use super::state::{Polled, Ticket};
 use crate::base::clock::Moment;
 use crate::base::error::Error;
-use crate::base::jitter;
-use crate::engine::acquire::attempts::Attempts;
-use crate::engine::acquire::call::Outcome;
-use crate::engine::grant::sharing::Offer;
-use crate::engine::lock_ref::LockRef;
-use crate::engine::retry::Pauses;
 
 /// A call in a line. Dropping it leaves the line.
-pub(crate) struct Place {
-    pub(crate) line: Arc<Line>,
-    ticket: Ticket,
+pub(crate) struct Place<O: Send> {
+    pub(crate) line: Arc<Line<O>>,
+    pub(super) ticket: Ticket,
 }
 
-/// What a call got.
-pub(crate) enum Got {
-    Offer(Offer),
-    /// The call can perhaps join the readers of this client.
-    Readers,
-    Error(Error),
-}
-
-impl Place {
-    /// Stands at the end of a line. `patience`: see [`State::stand`](super::state::State::stand). `attempted`: what the call attempted
-    /// before, and how that ended. The line goes on with it.
-    pub(crate) fn new(
-        target: &Arc<LockRef>,
-        terms: Terms,
-        patience: Option<Duration>,
-        attempted: Option<(Attempts, Outcome)>,
-    ) -> Self {
-        let lines = &target.engine.lines;
-        let channel = match &attempted {
-            Some((attempts, _)) => attempts.pending.grant.wake_channel(),
-            None => Arc::clone(&target.keys.channel),
-        };
-        let (line, ticket) = lines.stand(target, channel, terms, patience);
-        let place = Self { line, ticket };
-        let attempts = attempted.map(|(attempts, outcome)| {
-            place.line.change(|state, now| match outcome {
-                Outcome::Failed(fault) => {
-                    let mut pauses = Pauses::START;
-                    let pause = pauses.after(&fault);
-                    state.failed(&target.error(fault), pause, now)
-                }
-                Outcome::Refused(left) => {
-                    state.is_held(left, now, jitter::around);
-                    Effects::default()
-                }
-                Outcome::Granted => unreachable!("BUG: a call that was granted the lock waits for it"),
-            });
-            attempts.into_line()
-        });
-        lines.start(&place.line, attempts);
-        place
-    }
-
+impl<O: Send> Place<O> {
     /// Waits until there is something for the call.
-    pub(crate) async fn next(&self) -> Got {
+    pub(crate) async fn next(&self) -> Polled<O, Error> {
         poll_fn(|context| {
             let waker = context.waker().clone(); // with nothing locked, because to clone a waker can run any code
             match self.line.event(|state, _| state.poll(self.ticket, waker)) {
-                Polled::Ends(error) => Poll::Ready(Got::Error(error)),
-                Polled::Takes(offer) => Poll::Ready(Got::Offer(offer)),
-                Polled::Joins => Poll::Ready(Got::Readers),
-                Polled::Waits => Poll::Pending,
+                Some(found) => Poll::Ready(found),
+                None => Poll::Pending,
             }
         })
         .await
@@ -95,7 +44,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl<O: Send> Drop for Place<O> {
     fn drop(&mut self) {
         self.line.change(|state, _| state.leaves(self.ticket));
         self.line.tidy();

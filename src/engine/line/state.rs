@@ -135,7 +135,6 @@ pub(crate) enum Polled<O, E> {
     Takes(O),
     /// Tries to join the readers of this client.
     Joins,
-    Waits,
 }
 
 type Opened<O> = SmallVec<[O; 1]>;
@@ -243,25 +242,25 @@ impl<O, W, E: Clone> State<O, W, E> {
         Effects::wake_task()
     }
 
-    /// A call looks for what it waits for. If it waits on, `waker` wakes it.
-    pub(crate) fn poll(&mut self, ticket: Ticket, waker: W) -> (Polled<O, E>, Effects<O, W>) {
+    /// A call looks for what it waits for. `None`: it waits on, and `waker` wakes it.
+    pub(crate) fn poll(&mut self, ticket: Ticket, waker: W) -> (Option<Polled<O, E>>, Effects<O, W>) {
         let mut effects = Effects::default();
-        let Some(waiter) = self.waiting.get_mut(&ticket) else { return (Polled::Waits, effects) };
+        let Some(waiter) = self.waiting.get_mut(&ticket) else { return (None, effects) };
         if let Some(error) = waiter.error.take() {
-            return (Polled::Ends(error), effects);
+            return (Some(Polled::Ends(error)), effects);
         }
         if self.kind == Kind::Readers && waiter.terms.is_usual && waiter.tried != Some(self.opened) {
             waiter.tried = Some(self.opened);
-            return (Polled::Joins, effects);
+            return (Some(Polled::Joins), effects);
         }
         let is_for_it = |open: &Open<O>| !open.is_shared && ticket < open.end && open.terms == waiter.terms;
         if let Some(index) = self.open.iter().position(is_for_it) {
-            return (Polled::Takes(self.open.remove(index).hold), effects);
+            return (Some(Polled::Takes(self.open.remove(index).hold)), effects);
         }
         // Perhaps the task sleeps, because nobody was awake.
         effects.wakes_task = waiter.waker.is_none() && self.open.is_empty();
         effects.old = waiter.waker.replace(waker);
-        (Polled::Waits, effects)
+        (None, effects)
     }
 
     /// Removes a call.

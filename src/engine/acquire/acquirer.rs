@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use super::lines::Line;
-use super::state::{Step, Terms};
+use super::attempts::Attempts;
+use super::call::Outcome;
 use crate::base::clock;
 use crate::base::jitter;
 use crate::base::timer::{sleep, timeout};
-use crate::engine::acquire::attempts::Attempts;
-use crate::engine::acquire::call::Outcome;
 use crate::engine::grant::sharing::Offer;
+use crate::engine::line::lines::Line;
+use crate::engine::line::place::Place;
+use crate::engine::line::state::{Step, Terms};
+use crate::engine::lock_ref::LockRef;
 use crate::engine::retry::Pauses;
 
 /// The shortest sleep. A timer can fire before the clock says that the time has come.
@@ -22,15 +24,47 @@ const TICK: Duration = Duration::from_millis(1);
 /// Longer than any wait.
 const LONG: Duration = Duration::from_secs(3_600);
 
+/// Stands at the end of a line. `patience`: for how long attempts may fail before the call gives up. `attempted`: what the call attempted
+/// before, and how that ended. The line goes on with it.
+pub(super) fn stand(
+    target: &Arc<LockRef>,
+    terms: Terms,
+    patience: Option<Duration>,
+    attempted: Option<(Attempts, Outcome)>,
+) -> Place<Offer> {
+    let channel = match &attempted {
+        Some((attempts, _)) => attempts.pending.grant.wake_channel(),
+        None => Arc::clone(&target.keys.channel),
+    };
+    let place = target.engine.lines.stand(&target.line(), channel, terms, patience);
+    let attempts = attempted.map(|(attempts, outcome)| {
+        match outcome {
+            Outcome::Failed(fault) => {
+                let pause = Pauses::START.clone().after(&fault);
+                let error = target.error(fault);
+                place.line.change(|state, now| state.failed(&error, pause, now));
+            }
+            Outcome::Refused(left) => {
+                place.line.with(|state| state.is_held(left, clock::now(), jitter::around));
+            }
+            Outcome::Granted => unreachable!("BUG: a call that was granted the lock waits for it"),
+        }
+        attempts.into_line()
+    });
+    place.line.start(|line| run(line, Arc::clone(target), attempts));
+    place
+}
+
 /// Asks for a line while somebody stands in it.
-pub(super) async fn run(line: Arc<Line>, attempts: Option<Attempts>) {
-    let mut task = Task { line, attempts, pauses: Pauses::START, has_ended: false };
+async fn run(line: Arc<Line<Offer>>, lock: Arc<LockRef>, attempts: Option<Attempts>) {
+    let mut task = Task { line, lock, attempts, pauses: Pauses::START, has_ended: false };
     // Code of the user can panic, such as a `tracing` layer. Then the task goes on.
     while AssertUnwindSafe(task.run()).catch_unwind().await.is_err() {}
 }
 
 struct Task {
-    line: Arc<Line>,
+    line: Arc<Line<Offer>>,
+    lock: Arc<LockRef>,
     /// What the last attempt left: its id can be used again.
     attempts: Option<Attempts>,
     pauses: Pauses,
@@ -39,8 +73,7 @@ struct Task {
 
 impl Task {
     async fn run(&mut self) {
-        let line = Arc::clone(&self.line);
-        let engine = &line.lock.engine;
+        let (line, engine) = (Arc::clone(&self.line), Arc::clone(&self.lock.engine));
         while !engine.is_closing() {
             let by = self.attempts.as_ref().and_then(|attempts| attempts.acts_at());
             match line.event(|state, now| state.step(by, now)) {
@@ -58,7 +91,7 @@ impl Task {
                     let left = until.since(clock::now()).clamp(TICK, LONG);
                     tokio::select! {
                         biased;
-                        () = line.wake.notified() => {}
+                        () = line.woken() => {}
                         () = engine.closing() => {}
                         () = sleep(left) => {}
                     }
@@ -73,25 +106,23 @@ impl Task {
     async fn gives_up(&mut self) {
         let owed = self.attempts.take().and_then(|mut attempts| attempts.pending.give_up(clock::now()));
         if let Some(mut owed) = owed {
-            let _ = timeout(self.line.lock.engine.config.command_timeout(), owed.release()).await;
+            let _ = timeout(self.lock.engine.config.command_timeout(), owed.release()).await;
         }
     }
 
     /// Releases a hold that nobody took. The next attempt would be refused by it.
     async fn releases(&self, offer: Offer) {
         if let Some(mut owed) = offer.gives_up(clock::now()) {
-            let _ = timeout(self.line.lock.engine.config.command_timeout(), owed.release()).await;
+            let _ = timeout(self.lock.engine.config.command_timeout(), owed.release()).await;
         }
     }
 
     /// Asks once, for the first call.
     async fn attempt(&mut self, terms: Terms) {
-        let line = &self.line;
+        let Self { line, lock, .. } = self;
         let before = self.attempts.take().filter(|attempts| attempts.serve(terms));
-        let mut attempts = before.unwrap_or_else(|| Attempts::of_line(&line.lock, terms, Location::caller()));
-        let grant = &attempts.pending.grant;
-        line.attempts_with(grant);
-        line.lock.engine.lines.moves(line, &grant.wake_channel());
+        let mut attempts = before.unwrap_or_else(|| Attempts::of_line(lock, terms, Location::caller()));
+        lock.engine.lines.moves(line, &attempts.pending.grant.wake_channel());
         match attempts.attempt().await {
             Ok(Outcome::Granted) => {
                 self.pauses = Pauses::START;
@@ -104,12 +135,12 @@ impl Task {
             }
             Ok(Outcome::Failed(fault)) if fault.is_transient() => {
                 let pause = self.pauses.after(&fault);
-                let error = line.lock.error(fault);
+                let error = lock.error(fault);
                 line.change(|state, now| state.failed(&error, pause, now));
                 self.attempts = Some(attempts);
             }
             Ok(Outcome::Failed(fault)) => {
-                let error = line.lock.error(fault);
+                let error = lock.error(fault);
                 line.change(|state, _| state.fails_front(error));
             }
             Err(error) => line.change(|state, _| state.fails_front(error)),
@@ -123,7 +154,7 @@ impl Task {
         line.with(|state| state.granted(terms.lease, leaves_permits, attempts.at));
         let Some(offer) = attempts.offer() else { return };
         // While a writer of this client waits, no reader joins, and each needs a hold of its own.
-        if line.lock.protocol.is_shared()
+        if self.lock.protocol.is_shared()
             && terms.is_usual
             && offer.open_to_readers(terms.linger, clock::now())
         {
