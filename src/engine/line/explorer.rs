@@ -632,7 +632,10 @@ impl Client {
             shift(moment);
             *moment = if *moment <= NOW { NOW } else { *moment };
         }
-        line.open.iter_mut().for_each(|open| shift(&mut open.since));
+        for open in &mut line.open {
+            open.opened = open.opened.minus(TICK).max(NOW.minus(super::KEPT));
+            shift(&mut open.since);
+        }
         match &mut line.knowledge {
             Knowledge::Held { until: Some(until) } => {
                 shift(until);

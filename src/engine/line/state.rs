@@ -5,7 +5,7 @@
 //! what it does next. What it gets is *open*:
 //!
 //! - An exclusive hold is offered to the first call that is awake, if the hold has its terms. After [`STALLED`] without a taker, twice
-//!   as many calls can take it, and so on. If nobody is left, it is released.
+//!   as many calls can take it, and so on. If nobody is left, it is released after [`KEPT`].
 //! - A read hold is open to all who can share it, until they have joined, or for [`STALLED`].
 //!
 //! A call is awake while it has a waker. One that was woken and is not polled is asleep: nothing is done for it, so a future that nobody
@@ -23,6 +23,9 @@ pub(crate) type Ticket = u64;
 
 /// How long a call may take to take what it was woken for, before others can have it.
 pub(crate) const STALLED: Duration = Duration::from_millis(10);
+
+/// If nobody else can have it, it is kept for this time: the runtime of a call is perhaps busy.
+const KEPT: Duration = Duration::from_millis(100);
 
 /// After a release whose message reached other clients, the line does not ask for this time. Otherwise this client would mostly win,
 /// because it needs no message.
@@ -103,7 +106,8 @@ struct Open<O> {
     end: Ticket,
     /// How many calls it reached last.
     size: usize,
-    /// When it was opened, or reached more calls.
+    /// When it was opened, and when it reached the last calls.
+    opened: Moment,
     since: Moment,
 }
 
@@ -258,7 +262,7 @@ impl<O, W, E: Clone> State<O, W, E> {
             return (Some(Polled::Takes(self.open.remove(index).hold)), effects);
         }
         // Perhaps the task sleeps, because nobody was awake.
-        effects.wakes_task = waiter.waker.is_none() && self.open.is_empty();
+        effects.wakes_task = waiter.waker.is_none();
         effects.old = waiter.waker.replace(waker);
         (None, effects)
     }
@@ -310,7 +314,7 @@ impl<O, W, E: Clone> State<O, W, E> {
         if !self.can_open() {
             return (Some(hold), effects);
         }
-        self.open.push(Open { hold, terms, is_shared: false, end: 0, size: 1, since: now });
+        self.open.push(Open { hold, terms, is_shared: false, end: 0, size: 1, opened: now, since: now });
         let is_offered = self.offers_to(self.open.len() - 1, 1, &mut effects);
         let left = if is_offered { None } else { self.open.pop().map(|open| open.hold) };
         (left, effects)
@@ -318,7 +322,7 @@ impl<O, W, E: Clone> State<O, W, E> {
 
     /// Opens a read hold to all who wait.
     pub(crate) fn opens(&mut self, hold: O, terms: Terms, now: Moment) -> Effects<O, W> {
-        let open = Open { hold, terms, is_shared: true, end: 0, size: 0, since: now };
+        let open = Open { hold, terms, is_shared: true, end: 0, size: 0, opened: now, since: now };
         let drops = self.open.drain(..).map(|open| open.hold).collect();
         self.open.push(open);
         self.opened += 1;
@@ -350,14 +354,23 @@ impl<O, W, E: Clone> State<O, W, E> {
         if let Some(index) = (0..self.open.len()).min_by_key(|index| self.open[*index].since) {
             let open = &mut self.open[index];
             let end = open.since.plus(STALLED);
-            let is_of_use = !open.is_shared || self.waiting.values().any(|waiter| waiter.terms.is_usual);
-            if now < end && is_of_use {
+            if open.is_shared {
+                let is_of_use = self.waiting.values().any(|waiter| waiter.terms.is_usual);
+                if now < end && is_of_use {
+                    return (wait(end), effects);
+                }
+                return (Step::Release(self.open.remove(index).hold), effects);
+            }
+            if now < end {
                 return (wait(end), effects);
             }
-            (open.size, open.since) = (open.size * 2, now);
-            let size = open.size;
-            if !open.is_shared && self.offers_to(index, size, &mut effects) {
+            let (size, kept) = (open.size * 2, open.opened.plus(KEPT));
+            if self.offers_to(index, size, &mut effects) {
+                (self.open[index].size, self.open[index].since) = (size, now);
                 return (wait(now.plus(STALLED)), effects);
+            }
+            if now < kept {
+                return (wait(kept), effects);
             }
             return (Step::Release(self.open.remove(index).hold), effects);
         }
