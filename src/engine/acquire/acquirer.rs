@@ -158,7 +158,7 @@ impl Task {
             && terms.is_usual
             && offer.open_to_readers(terms.linger, clock::now())
         {
-            line.change(|state, now| state.opens(offer, terms, now));
+            line.change(|state, now| state.opens(Some(offer), terms, now));
         } else if let Some(left) = line.offers(offer, terms) {
             self.releases(left).await;
         }

@@ -213,7 +213,13 @@ impl Call<'_> {
             let now = clock::now();
             let given = match got {
                 Polled::Ends(error) => return Err(error),
-                Polled::Takes(offer) => offer.accept(owner.key, self.caller, now),
+                Polled::Takes(offer) => {
+                    let given = offer.accept(owner.key, self.caller, now);
+                    if given.is_none() {
+                        place.asks_again();
+                    }
+                    given
+                }
                 Polled::Joins => join(lock, owner.key, self.caller, now),
             };
             if let Some(given) = given {

@@ -183,8 +183,8 @@ impl State {
     pub(super) fn ends_pending(&mut self, key: PartKey, late: Moment) -> bool {
         (self.has_place, self.is_moved) = (false, true);
         self.on_server.waits_no_more(late);
-        if self.is_given_up {
-            self.on_server.may_run(late); // the release of the shutdown perhaps ran before it
+        if self.is_given_up && !self.lease.longest.is_zero() {
+            self.on_server.may_run(late); // it was sent, and the release of the shutdown perhaps ran before it
         }
         let Some(part) = self.part_mut(key) else { return false };
         part.pending -= 1;
@@ -790,6 +790,15 @@ pub(super) mod tests {
             state.is_owed(NOW) && !state.on_server.released(1, NOW),
             "a release that was sent before is not enough"
         );
+    }
+
+    #[test]
+    fn what_was_never_sent_is_not_owed_although_a_shutdown_gave_it_up() {
+        let mut state = State::default();
+        let part = state.attaches(OwnerKey::default(), here());
+        state.gives_up(NOW);
+        state.ends_pending(part, NOW.plus(SECOND));
+        assert!(!state.is_owed(NOW));
     }
 
     /// A read hold that lingers for a second, and perhaps its reader.

@@ -57,8 +57,8 @@ pub(crate) struct Line<O> {
     inner: Mutex<Inner<O>>,
     /// Wakes the task.
     wake: Notify,
-    /// Wakes those who wait for the end of the task.
-    task_ended: Notify,
+    /// Wakes those who wait until the task ends, or somebody stands in the line.
+    changed: Notify,
 }
 
 struct Inner<O> {
@@ -91,9 +91,8 @@ pub(crate) struct Asking<O: Send>(Arc<Line<O>>);
 impl<O: Send> Asking<O> {
     /// Lets those who wait join the hold that the server granted this reader.
     pub(crate) fn is_granted(&self, terms: Terms, hold: impl FnOnce() -> Option<O>) {
-        if !self.0.is_empty()
-            && let Some(hold) = hold()
-        {
+        if !self.0.is_empty() {
+            let hold = hold();
             self.0.change(|state, now| state.opens(hold, terms, now));
         }
     }
@@ -173,10 +172,12 @@ impl<O: Send> Lines<O> {
         terms: Terms,
         patience: Option<Duration>,
     ) -> Place<O> {
-        self.enter(of, channel, |line, inner| {
+        let place = self.enter(of, channel, |line, inner| {
             let ticket = inner.state.stand(terms, patience, clock::now());
             Place { line: Arc::clone(line), ticket }
-        })
+        });
+        place.line.changed.notify_waiters();
+        place
     }
 
     /// Wakes the lines of a channel. False: it has none.
@@ -274,7 +275,7 @@ impl<O: Send> Line<O> {
             store: Arc::clone(of.store),
             inner: Mutex::new(Inner { state, channel, has_task: false, is_removed: false }),
             wake: Notify::new(),
-            task_ended: Notify::new(),
+            changed: Notify::new(),
         }
     }
 
@@ -353,7 +354,7 @@ impl<O: Send> Line<O> {
         let open = inner.state.task_ends();
         drop(inner);
         drop(open);
-        self.task_ended.notify_waiters();
+        self.changed.notify_waiters();
         self.tidy();
         true
     }
@@ -361,8 +362,8 @@ impl<O: Send> Line<O> {
     /// Waits until what the line had on the server has ended, unless others stand in it.
     pub(crate) async fn ended(&self) {
         loop {
-            let mut ended = pin!(self.task_ended.notified());
-            ended.as_mut().enable(); // enlist first, then look
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable(); // enlist first, then look
             let is_over = {
                 let inner = lock(&self.inner);
                 !inner.has_task || !inner.state.is_empty()
@@ -370,7 +371,7 @@ impl<O: Send> Line<O> {
             if is_over {
                 return;
             }
-            ended.await;
+            changed.await;
         }
     }
 

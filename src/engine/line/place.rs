@@ -28,6 +28,11 @@ impl<O: Send> Place<O> {
         .await
     }
 
+    /// Lets the line ask again: the call could not take what was offered to it.
+    pub(crate) fn asks_again(&self) {
+        self.line.change(|state, now| state.hears(now));
+    }
+
     /// Whether it is known that another owner holds the lock.
     pub(crate) fn is_answered(&self) -> bool {
         self.line.with(|state| state.is_answered())

@@ -320,8 +320,13 @@ impl<O, W, E: Clone> State<O, W, E> {
         (left, effects)
     }
 
-    /// Opens a read hold to all who wait.
-    pub(crate) fn opens(&mut self, hold: O, terms: Terms, now: Moment) -> Effects<O, W> {
+    /// Records that the server granted a reader of this client the lock, so others can have it, too. `hold`: opens it to all who wait.
+    pub(crate) fn opens(&mut self, hold: Option<O>, terms: Terms, now: Moment) -> Effects<O, W> {
+        self.is_news = true;
+        let Some(hold) = hold else { return Effects::wake_task() };
+        if self.waiting.is_empty() {
+            return Effects { drops: [hold].into(), ..Effects::default() };
+        }
         let open = Open { hold, terms, is_shared: true, end: 0, size: 0, opened: now, since: now };
         let drops = self.open.drain(..).map(|open| open.hold).collect();
         self.open.push(open);
@@ -490,7 +495,7 @@ impl<O, W, E: Clone> State<O, W, E> {
         effects
     }
 
-    /// Records that the lock is perhaps free.
+    /// Records that the lock is perhaps free: a message came, or a call could not take what was offered to it.
     pub(crate) fn hears(&mut self, now: Moment) -> Effects<O, W> {
         // Also a hold that was granted at this very moment.
         (self.is_news, self.fresh_since) = (true, now.plus(Duration::from_nanos(1)));
