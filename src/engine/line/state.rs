@@ -582,5 +582,152 @@ impl<O, W, E: Clone> State<O, W, E> {
 }
 
 #[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Moment = Moment::from_nanos(1_000_000_000);
+    const SECOND: Duration = Duration::from_secs(1);
+    const USUAL: Terms = Terms { lease: SECOND, count: 1, is_usual: true, linger: None };
+
+    type Line = State<&'static str, Ticket, ()>;
+
+    /// A line in which so many calls stand that were polled.
+    fn line(kind: Kind, calls: u64) -> Line {
+        let mut line = State::new(kind, 3 * SECOND);
+        for _ in 0..calls {
+            let ticket = line.stand(USUAL, None, NOW);
+            let is_joining = |line: &mut Line| line.poll(ticket, ticket).0 == Some(Polled::Joins);
+            assert!(kind != Kind::Readers || is_joining(&mut line));
+            assert_eq!(line.poll(ticket, ticket).0, None);
+        }
+        line
+    }
+
+    fn step(line: &mut Line, now: Moment) -> Step<&'static str> {
+        line.step(None, now).0
+    }
+
+    fn takes(line: &mut Line, ticket: Ticket) -> bool {
+        line.poll(ticket, ticket).0 == Some(Polled::Takes("hold"))
+    }
+
+    #[test]
+    fn what_the_first_does_not_take_twice_as_many_can_have() {
+        let mut line = line(Kind::Exclusive, 5);
+        let (left, effects) = line.offers("hold", USUAL, NOW);
+        assert!(left.is_none() && effects.wakes[..] == [0]);
+        let mut now = NOW;
+        for woken in [&[1, 2][..], &[3, 4]] {
+            assert_eq!(step(&mut line, now), Step::Wait { until: now.plus(STALLED), subscribes: false });
+            now = now.plus(STALLED);
+            assert_eq!(line.step(None, now).1.wakes[..], *woken);
+        }
+        // Nobody else can have it. It is kept for a moment, also for a call that comes now.
+        now = now.plus(STALLED);
+        assert_eq!(step(&mut line, now), Step::Wait { until: NOW.plus(KEPT), subscribes: false });
+        let late = line.stand(USUAL, None, now);
+        assert!(line.poll(late, late).1.wakes_task);
+        assert_eq!(line.step(None, now).1.wakes[..], [late]);
+        assert!(takes(&mut line, late) && !takes(&mut line, 0));
+        // Who was woken in vain is awake again once it was polled, and until then asleep.
+        assert_eq!(line.offers("hold", USUAL, now).1.wakes[..], [0]);
+        let end = now.plus(KEPT);
+        assert_eq!(step(&mut line, end), Step::Release("hold"));
+        assert_eq!(step(&mut line, end), Step::Wait { until: NEVER, subscribes: false }, "all are asleep");
+    }
+
+    #[test]
+    fn what_a_call_leaves_the_next_one_can_have() {
+        let mut line = line(Kind::Exclusive, 2);
+        let _ = line.offers("hold", USUAL, NOW);
+        assert_eq!(line.leaves(0).wakes[..], [1]);
+        assert_eq!(line.leaves(1).drops[..], ["hold"]);
+    }
+
+    #[test]
+    fn a_hold_with_other_terms_is_not_offered() {
+        let mut line = line(Kind::Exclusive, 2);
+        let longer = Terms { lease: 2 * SECOND, ..USUAL };
+        assert_eq!(line.takes_over(longer, SECOND), None);
+        assert_eq!(line.offers("hold", longer, NOW).0, Some("hold"));
+    }
+
+    #[test]
+    fn a_hold_that_is_perhaps_gone_is_not_passed_on() {
+        let since = |line: &Line| line.takes_over(USUAL, SECOND).map(|(_, since)| since);
+        let mut line = line(Kind::Exclusive, 1);
+        line.granted(SECOND, false, NOW);
+        assert_eq!(since(&line), Some(NOW), "a hold that was granted before is gone");
+        let later = NOW.plus(SECOND);
+        assert!(!line.granted_beside(later, later), "nothing came after it was sent");
+        let _ = line.hears(later);
+        assert!(since(&line) > Some(later), "perhaps the message said that it is gone");
+        assert!(line.granted_beside(later, later), "the message came during the attempt");
+        assert_eq!(step(&mut line, later), Step::Attempt(USUAL));
+        assert_eq!(since(&line), None, "the server has perhaps granted the attempt");
+        assert!(line.granted_beside(later.plus(SECOND), later.plus(SECOND)));
+    }
+
+    #[test]
+    fn news_of_a_subscription_that_has_ended_counts_for_nothing() {
+        let mut line = line(Kind::Exclusive, 1);
+        line.is_held(None, NOW, |poll| poll);
+        let _ = line.has_messages(true, NOW);
+        let until = NOW.plus(POLL_WITHOUT_MESSAGES);
+        assert_eq!(step(&mut line, NOW), Step::Wait { until, subscribes: true });
+        assert!(line.subscribes() && !line.subscribes());
+        let _ = line.has_messages(true, NOW);
+        assert_eq!(step(&mut line, NOW), Step::Attempt(USUAL), "the lock perhaps became free before");
+        line.refused(None, NOW, |poll| poll);
+        assert_eq!(step(&mut line, NOW), Step::Wait { until: NOW.plus(3 * SECOND), subscribes: false });
+    }
+
+    /// The leases of two permits end, and the line acquires these permits. No answer has said yet when the next lease ends.
+    #[test]
+    fn the_line_asks_when_the_next_permit_ends() {
+        for (is_known, end) in [(false, SECOND), (true, 2 * SECOND)] {
+            let mut line = line(Kind::Permits, 1);
+            line.is_held(Some(end), NOW, |poll| poll);
+            let later = NOW.plus(SECOND);
+            line.granted(10 * SECOND, false, later);
+            assert_eq!(step(&mut line, later) == Step::Attempt(USUAL), !is_known);
+        }
+    }
+
+    #[test]
+    fn readers_who_wait_are_called_together_and_a_reader_asks_for_those_who_come() {
+        let mut line = line(Kind::Readers, 0);
+        assert!(line.asks() && !line.asks(), "one asks");
+        let others = [(); 2].map(|()| line.stand(USUAL, None, NOW));
+        for ticket in others {
+            assert_eq!(line.poll(ticket, ticket).0, Some(Polled::Joins), "perhaps there is a hold by now");
+            assert_eq!(line.poll(ticket, ticket).0, None);
+        }
+        assert_eq!(step(&mut line, NOW), Step::Wait { until: NOW.plus(STALLED), subscribes: false });
+        assert_eq!(line.opens(Some("hold"), USUAL, NOW).wakes[..], others);
+        for ticket in others {
+            assert_eq!(line.poll(ticket, ticket).0, Some(Polled::Joins));
+            let _ = line.leaves(ticket);
+        }
+        assert_eq!(step(&mut line, NOW), Step::Release("hold"), "nobody is left who could join");
+    }
+
+    #[test]
+    fn calls_give_up_when_attempts_failed_for_too_long_since_they_came() {
+        let mut line = line(Kind::Exclusive, 0);
+        let patient = [NOW, NOW.plus(9 * SECOND)].map(|now| line.stand(USUAL, Some(10 * SECOND), now));
+        let limited = line.stand(USUAL, None, NOW);
+        for seconds in [0, 11] {
+            let _ = line.failed(&(), SECOND, NOW.plus(SECOND * seconds));
+        }
+        let ends = |line: &mut Line, ticket| line.poll(ticket, ticket).0 == Some(Polled::Ends(()));
+        assert_eq!(
+            [patient[0], patient[1], limited].map(|ticket| ends(&mut line, ticket)),
+            [true, false, false]
+        );
+    }
+}
+
+#[cfg(test)]
 #[path = "explorer.rs"]
 mod explorer;
