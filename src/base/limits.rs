@@ -23,13 +23,11 @@ pub struct Limits {
     pub releases: usize,
     /// How many releases are repeated at a time after another server became the master.
     pub repeated: usize,
-    /// The most waiters that are counted before an overlooked one. Those further behind have the same turn.
-    pub turns: usize,
 }
 
 impl Limits {
     pub(crate) const USUAL: Self =
-        Self { batch: 100, in_flight: 8, calls: 64, releases: 1_000, repeated: 100, turns: 100 };
+        Self { batch: 100, in_flight: 8, calls: 64, releases: 1_000, repeated: 100 };
 }
 
 impl Default for Limits {

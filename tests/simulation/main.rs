@@ -17,7 +17,6 @@ mod masters;
 mod mutants;
 mod onlooker;
 mod oracle;
-mod out_of_turn;
 mod outage;
 mod permits;
 mod plan;

@@ -159,7 +159,7 @@ impl Task {
             && offer.open_to_readers(terms.linger, clock::now())
         {
             line.change(|state, now| state.opens(Some(offer), terms, now));
-        } else if let Some(left) = line.offers(offer, terms) {
+        } else if let Some(left) = line.event(|state, now| state.offers(offer, terms, now)) {
             self.releases(left).await;
         }
     }

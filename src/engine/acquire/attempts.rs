@@ -200,7 +200,9 @@ impl Attempts {
         let is_exclusive = !protocol.is_shared() && !protocol.has_permits() && self.pending.want == 1;
         if let Some(until) = self.until.filter(|_| is_exclusive)
             && let Some(line) = engine.lines.find(keys, false)
-            && line.granted_beside(until.plus(lease::margin(self.lease)).minus(self.lease), self.at)
+            && line.with(|state| {
+                state.granted_beside(until.plus(lease::margin(self.lease)).minus(self.lease), self.at)
+            })
         {
             self.pending.grant.close(self.at);
         }

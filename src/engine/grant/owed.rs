@@ -356,7 +356,7 @@ impl Grant {
     ) -> Result<ReleaseReply, Fault> {
         let waiters = if ends_hold { self.waiters() } else { None };
         if let Some((line, _)) = &waiters {
-            line.release_begins();
+            line.with(|state| state.release_begins(clock::now()));
         }
         let reply = self.lock.run_and_tell(connection, call).await;
         let reply = reply.and_then(|reply| ReleaseReply::parse(&reply));

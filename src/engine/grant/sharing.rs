@@ -107,13 +107,13 @@ impl Grant {
         let (line, _) = self.waiters().filter(|_| !hold.is_of_member() && engine.check_open().is_ok())?;
         let (epoch, rules) = (self.epoch(), self.rules());
         let terms = Terms { lease: rules.lease, count: 1, is_usual: true, linger: None };
-        let (time, since) = line.takes_over(terms, rules.sharing)?;
+        let (time, since) = line.with(|state| state.takes_over(terms, rules.sharing))?;
         let offers =
             |state: &mut State, _: &mut _| state.offers((part, hold), (time, since), epoch, now, rules);
         if !self.event(now, offers) {
             return None;
         }
-        let left = line.offers(Offer(Arc::clone(self)), terms);
+        let left = line.event(|state, now| state.offers(Offer(Arc::clone(self)), terms, now));
         let owed = left.and_then(|offer| offer.gives_up(now));
         Some(owed.map_or(GivenBack::Kept, |owed| GivenBack::Owed(owed.asks_for(hold))))
     }

@@ -515,6 +515,9 @@ impl Model for World {
             client.undo.sort_unstable();
             client.undo.dedup();
             client.late.sort_unstable();
+            if !matches!(client.task, Task::Waits(_)) {
+                client.line.looks_at = NEVER;
+            }
             if client.line.is_over() && client.task == Task::Off {
                 // The line is removed, and its subscription ends.
                 let (kind, poll) = (client.line.kind, client.line.poll);
@@ -628,7 +631,7 @@ impl Client {
         if line.fresh_since == floor {
             line.fresh_since = Moment::PAST;
         }
-        for moment in [&mut line.yields_until, &mut line.polls_at] {
+        for moment in [&mut line.yields_until, &mut line.polls_at, &mut line.looks_at] {
             shift(moment);
             *moment = if *moment <= NOW { NOW } else { *moment };
         }

@@ -120,9 +120,15 @@ impl<O: Send> Lines<O> {
 
     /// Whether somebody waits for an exclusive hold of this lock, and whether its channel has other lines, which a release wakes, too.
     pub(crate) fn exclusive(&self, keys: &LockKeys) -> Option<(Arc<Line<O>>, bool)> {
-        let line = self.find(keys, false).filter(|line| !line.is_empty())?;
-        let is_only = lock(&self.map).get(&keys.channel).is_none_or(|lines| lines.len() == 1);
-        Some((line, !is_only))
+        if self.count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let (line, has_others) = {
+            let map = lock(&self.map);
+            let lines = map.get(&keys.channel)?;
+            (Arc::clone(lines.iter().find(|line| line.is_of(keys, false))?), lines.len() > 1)
+        };
+        (!line.is_empty()).then_some((line, has_others))
     }
 
     /// Acts on the line of a lock, which is made if there is none.
@@ -383,25 +389,6 @@ impl<O: Send> Line<O> {
     /// Waits until something concerns the task.
     pub(crate) async fn woken(&self) {
         self.wake.notified().await;
-    }
-
-    /// See [`State::takes_over`].
-    pub(crate) fn takes_over(&self, terms: Terms, time: Duration) -> Option<(Duration, Moment)> {
-        self.with(|state| state.takes_over(terms, time))
-    }
-
-    /// Passes a hold on to the first call. Returns it if nobody takes it.
-    pub(crate) fn offers(&self, hold: O, terms: Terms) -> Option<O> {
-        self.event(|state, now| state.offers(hold, terms, now))
-    }
-
-    /// See [`State::granted_beside`].
-    pub(crate) fn granted_beside(&self, sent: Moment, now: Moment) -> bool {
-        self.with(|state| state.granted_beside(sent, now))
-    }
-
-    pub(crate) fn release_begins(&self) {
-        self.with(|state| state.release_begins(clock::now()));
     }
 
     /// Records how the release of a hold ended. `receivers`: whom its message reached. `None`: the release released nothing, or its

@@ -174,7 +174,7 @@ pub(crate) struct State<O, W, E> {
     /// How often the line asks by itself while messages arrive.
     poll: Duration,
     waiting: BTreeMap<Ticket, Waiter<W, E>>,
-    next: Ticket,
+    next_ticket: Ticket,
     /// Several only of permits.
     open: SmallVec<[Open<O>; 1]>,
     /// Counts the read holds that were opened.
@@ -193,6 +193,8 @@ pub(crate) struct State<O, W, E> {
     others_wait: bool,
     /// Until then, other clients come first.
     yields_until: Moment,
+    /// When the task looks at the line, if nothing wakes it.
+    looks_at: Moment,
 }
 
 impl<O, W, E: Clone> State<O, W, E> {
@@ -201,7 +203,7 @@ impl<O, W, E: Clone> State<O, W, E> {
             kind,
             poll,
             waiting: BTreeMap::new(),
-            next: 0,
+            next_ticket: 0,
             open: SmallVec::new(),
             opened: 0,
             asking: 0,
@@ -213,15 +215,16 @@ impl<O, W, E: Clone> State<O, W, E> {
             fresh_since: Moment::PAST,
             others_wait: false,
             yields_until: Moment::PAST,
+            looks_at: NEVER,
         }
     }
 
     /// Adds a call at the end. It stands there until it leaves.
     pub(crate) fn stand(&mut self, terms: Terms, patience: Option<Duration>, now: Moment) -> Ticket {
         let waiter = Waiter { terms, arrived: now, patience, waker: None, error: None, tried: None };
-        self.waiting.insert(self.next, waiter);
-        self.next += 1;
-        self.next - 1
+        self.waiting.insert(self.next_ticket, waiter);
+        self.next_ticket += 1;
+        self.next_ticket - 1
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -284,7 +287,7 @@ impl<O, W, E: Clone> State<O, W, E> {
                 effects.drops.push(self.open.remove(index).hold);
             }
         }
-        effects.wakes_task = was_first || !effects.drops.is_empty() || self.waiting.is_empty();
+        effects.wakes_task = self.is_news || !effects.drops.is_empty() || self.waiting.is_empty();
         effects
     }
 
@@ -310,10 +313,12 @@ impl<O, W, E: Clone> State<O, W, E> {
 
     /// Offers an exclusive hold. Returns it if nobody can take it.
     pub(crate) fn offers(&mut self, hold: O, terms: Terms, now: Moment) -> (Option<O>, Effects<O, W>) {
-        let mut effects = Effects::wake_task();
+        let mut effects = Effects::default();
         if !self.can_open() {
             return (Some(hold), effects);
         }
+        // While holds go round, the task looks once in this time.
+        effects.wakes_task = self.looks_at > now.plus(STALLED);
         self.open.push(Open { hold, terms, is_shared: false, end: 0, size: 1, opened: now, since: now });
         let is_offered = self.offers_to(self.open.len() - 1, 1, &mut effects);
         let left = if is_offered { None } else { self.open.pop().map(|open| open.hold) };
@@ -354,6 +359,12 @@ impl<O, W, E: Clone> State<O, W, E> {
 
     /// Decides what the task does. `by`: when it asks at the latest.
     pub(crate) fn step(&mut self, by: Option<Moment>, now: Moment) -> (Step<O>, Effects<O, W>) {
+        let (step, effects) = self.next(by, now);
+        self.looks_at = if let Step::Wait { until, .. } = step { until } else { NEVER };
+        (step, effects)
+    }
+
+    fn next(&mut self, by: Option<Moment>, now: Moment) -> (Step<O>, Effects<O, W>) {
         let mut effects = Effects::default();
         let wait = |until| Step::Wait { until, subscribes: false };
         if let Some(index) = (0..self.open.len()).min_by_key(|index| self.open[*index].since) {
