@@ -335,7 +335,6 @@ impl Plan {
                 calls: small(usual.calls, &[2, 3, 5]),
                 releases: small(usual.releases, &[1, 2]),
                 repeated: small(usual.repeated, &[1, 2]),
-                turns: small(usual.turns, &[1, 2]),
             };
         }
         self.limits.batch = self.classes.batch.unwrap_or(self.limits.batch);
