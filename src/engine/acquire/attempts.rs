@@ -174,8 +174,7 @@ impl Attempts {
             Some(owner) => owner.begin(&self.lock, clock::now(), self.caller)?,
             None => PendingHold::acquire(Arc::clone(&self.lock), None, OwnerKey::default(), self.caller),
         };
-        let mut before = std::mem::replace(&mut self.pending, fresh);
-        Ok(self.forget(&mut before))
+        Ok(Self::forget(self.owner.as_deref(), &mut std::mem::replace(&mut self.pending, fresh)))
     }
 
     /// Turns what was granted into a hold.
@@ -224,9 +223,9 @@ impl Attempts {
     }
 
     /// Gives an attempt up. What the server can have of it can block its own owner, so the owner's next acquire waits for its release.
-    fn forget(&self, pending: &mut PendingHold) -> Option<Arc<Grant>> {
+    fn forget(owner: Option<&OwnerGrants>, pending: &mut PendingHold) -> Option<Arc<Grant>> {
         let owed = pending.give_up(clock::now())?;
-        if let Some(owner) = &self.owner {
+        if let Some(owner) = owner {
             owner.remembers(owed.grant());
         }
         Some(Arc::clone(owed.grant()))
@@ -257,13 +256,8 @@ impl Before {
     }
 }
 
-/// What a call gives up, its owner remembers.
 impl Drop for Attempts {
     fn drop(&mut self) {
-        if let Some(owed) = self.pending.give_up(clock::now())
-            && let Some(owner) = &self.owner
-        {
-            owner.remembers(owed.grant());
-        }
+        Self::forget(self.owner.as_deref(), &mut self.pending);
     }
 }
