@@ -21,6 +21,9 @@ use crate::engine::retry::Pauses;
 /// The shortest sleep. A timer can fire before the clock says that the time has come.
 const TICK: Duration = Duration::from_millis(1);
 
+/// The pause after a panic.
+const PAUSE: Duration = Duration::from_millis(10);
+
 /// Longer than any wait.
 const LONG: Duration = Duration::from_secs(3_600);
 
@@ -58,8 +61,11 @@ pub(super) fn stand(
 /// Asks for a line while somebody stands in it.
 async fn run(line: Arc<Line<Offer>>, lock: Arc<LockRef>, attempts: Option<Attempts>) {
     let mut task = Task { line, lock, attempts, pauses: Pauses::START, has_ended: false };
-    // Code of the user can panic, such as a `tracing` layer. Then the task goes on.
-    while AssertUnwindSafe(task.run()).catch_unwind().await.is_err() {}
+    // Code of the user can panic, such as a `tracing` layer. Then the line asks again.
+    while AssertUnwindSafe(task.run()).catch_unwind().await.is_err() {
+        sleep(PAUSE).await;
+        task.line.change(|state, now| state.hears(now));
+    }
 }
 
 struct Task {

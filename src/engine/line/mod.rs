@@ -9,7 +9,16 @@
 //!
 //! # The explorer
 //!
-//! (to be written)
+//! `explorer.rs` runs the lines of two clients with up to three calls each against a model of the server. In each run one thing goes wrong:
+//! a call is cancelled or not polled any more, a reply is lost, a message connection breaks, a holder dies, somebody deletes the key, or a
+//! step is late. The calls want one lock, or one or two of two permits. It checks:
+//!
+//! - No two calls have one hold, and there are not more holds than permits.
+//! - No line sleeps beside a lock that was released, while messages arrive.
+//! - A hold is not passed on after a message said that it is gone.
+//! - An end can be reached from every state, and then the server has nothing.
+//!
+//! It does not cover readers who share, places in a fair queue, and time limits. The simulated worlds do.
 
 pub(crate) mod lines;
 pub(crate) mod place;
