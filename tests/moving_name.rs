@@ -8,10 +8,9 @@ use lockkeeper::{Error, LockClient, LockConfigBuilder, LockGuard};
 use redis::Value;
 use tokio::task::JoinHandle;
 
-use crate::support::load::Load;
 use crate::support::{
-    Commands, MS, Proxy, SECOND, connect, eventually, listens, nothing_is_left, patient, renewed, replicated,
-    soon, throughout, timed, waiter, woken_by_message, works,
+    Commands, Proxy, SECOND, connect, eventually, listens, nothing_is_left, patient, renewed, replicated,
+    soon, timed, waiter, woken_by_message,
 };
 use lockkeeper_testkit::Server;
 
@@ -210,23 +209,6 @@ async fn one_lost_connection_leads_the_others_away_from_an_old_master() {
     scene.end([locks, beside]).await;
 }
 
-/// A connection that is made for the first time is enough as well.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_later_connection_leads_the_others_away_from_an_old_master() {
-    let scene = Scene::with_stranger().await;
-    let [first, second] = scene.names_of_two_connections().await;
-    let locks = scene.client().await;
-    let guard = locks.rlock(first).lock().await.unwrap();
-    scene.move_name();
-    let beside = locks.rlock(second).lock().await.unwrap();
-    assert_eq!(scene.new.keys(), [second]);
-    assert!(!locks.rlock(first).is_locked().await.unwrap(), "the new master has no such hold");
-    soon(guard.ended()).await.unwrap_err();
-    beside.unlock().await.unwrap();
-    drop(guard);
-    scene.end([locks]).await;
-}
-
 /// The name moves again and again, and in between the client makes all its connections anew. Each time, it has to learn again to which
 /// server they lead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -268,21 +250,4 @@ async fn a_lost_subscription_leads_the_commands_away_from_an_old_master() {
     connected(&scene.old, 2).await; // the holder lost none, and still uses the old master
     drop(crowd.guards);
     scene.end([crowd.ours, crowd.theirs]).await;
-}
-
-/// No two sections overlap, and no call fails.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_of_all_types_goes_on_when_the_name_moves() {
-    let scene = Scene::with_replica().await;
-    let (ours, theirs) = (scene.client_with(patient()).await, scene.client_with(patient()).await);
-    let load = Load::of_all_types(&[&ours, &theirs]);
-    works(&scene.old).await;
-    scene.change_places().await;
-    throughout(300 * MS, async || ()).await; // the name still leads to the replica
-    scene.move_name();
-    works(&scene.new).await;
-    let work = load.end().await;
-    assert!((300 * MS..20 * SECOND).contains(&work.gap) && work.lost == 0, "{work:?}");
-    nobody_is_connected(&scene.old).await;
-    scene.end([ours, theirs]).await;
 }

@@ -1,6 +1,6 @@
 //! When a waiter keeps its place in the queue, and when it loses it.
 
-use crate::fair::{PLACES, QUEUE, SCORES, config, queue, queued, waits};
+use crate::fair::{QUEUE, SCORES, config, queue, queued, waits};
 use crate::support::{Child, LIMIT, Scene, eventually, soon, timed};
 
 /// Guarantee 9. A waiting process is killed or stopped, and its waiters are passed over. Also if the first waiter dies
@@ -22,30 +22,6 @@ async fn a_dead_process_is_passed_over() {
         drop(dead);
     }
     scene.server.run::<()>(&["FLUSHALL"]);
-    drop(locks);
-    scene.end().await;
-}
-
-/// Guarantee 15.
-#[tokio::test]
-async fn a_waiter_keeps_its_place_on_a_server_without_memory() {
-    let scene = Scene::start();
-    let locks = scene.client_with(config()).await;
-    let guard = locks.fair_lock("a").lock().await.unwrap();
-    let waiting = waits(&scene, &locks, 0).await;
-    // Each refused attempt calls it twice. A later attempt would need memory.
-    eventually("the waiter attempts again", || scene.server.calls("hexists"), |&calls| calls >= 4).await;
-    scene.server.run::<()>(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
-    scene.server.run::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
-    assert!(scene.server.try_run::<()>(&["SET", "x", "1"]).is_err_and(|error| error.code() == Some("OOM")));
-    let record = || scene.server.run::<Vec<String>>(&["HVALS", PLACES]);
-    for _ in 0..3 {
-        let before = record();
-        eventually("a heartbeat is recorded", record, |now| *now != before).await;
-    }
-    scene.server.run::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
-    guard.unlock().await.unwrap();
-    soon(waiting).await.unwrap();
     drop(locks);
     scene.end().await;
 }
