@@ -10,7 +10,6 @@ use lockkeeper::{
     LockConfig, LockGuard, LockInfo, LockOptions, Member, MultiLock, Owner, PermitId, RLock, ReadLock,
     ReadWriteLock, RedLock, Result, Source, WriteLock,
 };
-use tokio::task::JoinSet;
 
 fn is_send<T: Send>(_: &T) {}
 
@@ -147,33 +146,6 @@ fn a_guard_is_as_large_as_its_hold() {
     assert_eq!(size_of::<LockGuard<PermitId>>() - size_of::<LockGuard>(), size_of::<PermitId>());
 }
 
-/// `Debug` of a client, owner or guard does not deadlock with calls that run at the same time.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn printing_a_client_does_not_stall_it() {
-    const TASKS: usize = 16;
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    let mut tasks = JoinSet::new();
-    for task in 0..TASKS {
-        let locks = locks.clone();
-        tasks.spawn(async move {
-            let mut owner = locks.owner();
-            for round in 0..200 {
-                let guard = owner.rlock(format!("{}", task % 4)).lock().await.unwrap();
-                for printed in [format!("{locks:?}"), format!("{owner:?}"), format!("{guard:?}")] {
-                    assert!(!printed.is_empty());
-                }
-                if round % 2 == 0 {
-                    guard.unlock().await.unwrap();
-                }
-            }
-        });
-    }
-    soon(tasks.join_all()).await;
-    drop(locks);
-    scene.end().await;
-}
-
 #[tokio::test]
 async fn debug_output_is_one_short_line() {
     let scene = Scene::start();
@@ -205,36 +177,6 @@ async fn debug_output_is_one_short_line() {
         assert!(line.len() < 160 && !line.contains('\n') && !line.contains("secret"), "{line}");
     }
     drop((guards, both, owner, locks));
-    scene.end().await;
-}
-
-/// `inspect` returns owner ids that identify the process and the guard.
-#[tokio::test]
-async fn a_holder_can_be_recognised() {
-    let scene = Scene::start();
-    let (locks, beside) = (scene.client().await, scene.client().await);
-    assert_ne!(locks.id(), beside.id());
-    assert_eq!(locks.id(), locks.clone().id());
-    for guard in [
-        locks.rlock("rlock").lock().await.unwrap(),
-        locks.fair_lock("fair").lock().await.unwrap(),
-        locks.fenced_lock("fenced").lock().await.unwrap().into_plain(),
-        locks.read_write_lock("read").read().lock().await.unwrap(),
-        locks.read_write_lock("write").write().lock().await.unwrap(),
-    ] {
-        let found = beside.inspect(guard.name()).await.unwrap().expect("the lock is held");
-        assert_eq!(found.holders.iter().map(|holder| &*holder.owner).collect::<Vec<_>>(), [guard.owner_id()]);
-        assert!(guard.owner_id().starts_with(&format!("{}:", locks.id())), "{}", guard.owner_id());
-        guard.unlock().await.unwrap();
-    }
-    let guard = MultiLock::new([locks.rlock("a"), locks.rlock("b")]).unwrap().lock().await.unwrap();
-    let mut owners = Vec::new();
-    for name in ["a", "b"] {
-        owners.push(beside.inspect(name).await.unwrap().unwrap().holders.remove(0).owner);
-    }
-    assert_eq!(guard.owner_id(), owners.join(", "));
-    drop((guard, locks, beside));
-    scene.server.run::<()>(&["DEL", "redisson_lock_token:{fenced}"]);
     scene.end().await;
 }
 

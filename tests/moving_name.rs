@@ -209,6 +209,23 @@ async fn one_lost_connection_leads_the_others_away_from_an_old_master() {
     scene.end([locks, beside]).await;
 }
 
+/// A connection that is made for the first time is enough as well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_later_connection_leads_the_others_away_from_an_old_master() {
+    let scene = Scene::with_stranger().await;
+    let [first, second] = scene.names_of_two_connections().await;
+    let locks = scene.client().await;
+    let guard = locks.rlock(first).lock().await.unwrap();
+    scene.move_name();
+    let beside = locks.rlock(second).lock().await.unwrap();
+    assert_eq!(scene.new.keys(), [second]);
+    assert!(!locks.rlock(first).is_locked().await.unwrap(), "the new master has no such hold");
+    soon(guard.ended()).await.unwrap_err();
+    beside.unlock().await.unwrap();
+    drop(guard);
+    scene.end([locks]).await;
+}
+
 /// The name moves again and again, and in between the client makes all its connections anew. Each time, it has to learn again to which
 /// server they lead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,4 @@
-//! Another program removes keys of a queue, or the server evicts them. Every waiter is still granted the lock, and none blocks
-//! the others.
+//! The keys of a queue outlive waiters that died, for as long as somebody of Java waits.
 
 use crate::fair::{KEYS, PLACES, QUEUE, SCORES, java_queues, queue};
 use crate::support::{Scene, eventually, patient};

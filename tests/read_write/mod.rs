@@ -6,7 +6,6 @@
 
 mod dead;
 mod foreign_commands;
-mod leases;
 mod owners;
 mod patience;
 mod scale;

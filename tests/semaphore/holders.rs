@@ -46,21 +46,13 @@ async fn what_cannot_be_acquired_is_a_typed_error() {
     assert!("not an id".parse::<PermitId>().is_err() && "0".repeat(31).parse::<PermitId>().is_err());
     assert!(!semaphore.force_unlock("0".repeat(32).parse().unwrap()).await.unwrap());
 
-    // Keys of other types are never changed.
+    // Keys of other types are never changed. The model has more of them.
     for command in [
         &["HSET", "b", "field", "1"] as &[&str],
         &["SET", "b", "text"],
-        &["SET", "b", "1.5"],
-        &["SET", "b", "007"],
-        &["SET", "b", "-0"],
-        &["SET", "b", "99999999999999999999"],
         // More than any client can set.
         &["SET", "b", "4294967296"],
-        &["SET", "b", "-4294967296"],
-        &["RPUSH", "b", "1"],
-        &["ZADD", "b", "1", "member"],
         &["SET", "{b}:timeout", "5"],
-        &["HSET", "{b}:timeout", "field", "1"],
     ] {
         scene.server.run::<()>(command);
         let other = locks.semaphore("b", 2);

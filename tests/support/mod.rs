@@ -415,7 +415,7 @@ pub async fn are_wanted(locks: &LockClient, rlock: &str, fair: &str) {
 pub async fn is_handed_over<F: Fixture>(
     [ours, theirs]: [&LockClient; 2],
     name: &str,
-    channels: impl Fn() -> Vec<String>,
+    channels: impl Fn() -> Vec<String> + Sync,
 ) {
     F::lock(ours, name).check().await.unwrap();
     let guard = F::lock(ours, name).lock().await.unwrap();
@@ -430,8 +430,8 @@ pub async fn is_handed_over<F: Fixture>(
 /// The same for each type of lock. `name` makes a name of a word.
 pub async fn each_is_handed_over(
     clients: [&LockClient; 2],
-    name: impl Fn(&str) -> String,
-    channels: impl Fn() -> Vec<String>,
+    name: impl Fn(&str) -> String + Sync,
+    channels: impl Fn() -> Vec<String> + Sync,
 ) {
     is_handed_over::<FairLocks>(clients, &name("fair"), &channels).await;
     is_handed_over::<FencedLocks>(clients, &name("fenced"), &channels).await;
