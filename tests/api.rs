@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use crate::support::events::Events;
-use crate::support::{Faults, MS, SECOND, Scene, connect, eventually, fixed, patient, soon};
+use crate::support::{MS, SECOND, Scene, connect, eventually, patient, soon, waiter};
 use lockkeeper::leader::{Candidate, CandidateHandle, LeaderWatch, Leadership};
 use lockkeeper::{
     BaseLock, ConfigError, Error, FairLock, FencedLock, FencingToken, HoldWatch, Lock, LockClient,
     LockConfig, LockGuard, LockInfo, LockOptions, Member, MultiLock, Owner, PermitId, RLock, ReadLock,
     ReadWriteLock, RedLock, Result, Source, WriteLock,
 };
-use tokio::task::JoinSet;
 
 fn is_send<T: Send>(_: &T) {}
 
@@ -148,42 +147,6 @@ fn a_guard_is_as_large_as_its_hold() {
 }
 
 #[tokio::test]
-async fn the_trait_is_enough_to_lock() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    soon(tokio::spawn(generic(locks.rlock("a")))).await.unwrap().unwrap();
-    drop(locks);
-    scene.end().await;
-}
-
-/// `Debug` of a client, owner or guard does not deadlock with calls that run at the same time.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn printing_a_client_does_not_stall_it() {
-    const TASKS: usize = 16;
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    let mut tasks = JoinSet::new();
-    for task in 0..TASKS {
-        let locks = locks.clone();
-        tasks.spawn(async move {
-            let mut owner = locks.owner();
-            for round in 0..200 {
-                let guard = owner.rlock(format!("{}", task % 4)).lock().await.unwrap();
-                for printed in [format!("{locks:?}"), format!("{owner:?}"), format!("{guard:?}")] {
-                    assert!(!printed.is_empty());
-                }
-                if round % 2 == 0 {
-                    guard.unlock().await.unwrap();
-                }
-            }
-        });
-    }
-    soon(tasks.join_all()).await;
-    drop(locks);
-    scene.end().await;
-}
-
-#[tokio::test]
 async fn debug_output_is_one_short_line() {
     let scene = Scene::start();
     let locks = scene.client().await;
@@ -217,36 +180,6 @@ async fn debug_output_is_one_short_line() {
     scene.end().await;
 }
 
-/// `inspect` returns owner ids that identify the process and the guard.
-#[tokio::test]
-async fn a_holder_can_be_recognised() {
-    let scene = Scene::start();
-    let (locks, beside) = (scene.client().await, scene.client().await);
-    assert_ne!(locks.id(), beside.id());
-    assert_eq!(locks.id(), locks.clone().id());
-    for guard in [
-        locks.rlock("rlock").lock().await.unwrap(),
-        locks.fair_lock("fair").lock().await.unwrap(),
-        locks.fenced_lock("fenced").lock().await.unwrap().into_plain(),
-        locks.read_write_lock("read").read().lock().await.unwrap(),
-        locks.read_write_lock("write").write().lock().await.unwrap(),
-    ] {
-        let found = beside.inspect(guard.name()).await.unwrap().expect("the lock is held");
-        assert_eq!(found.holders.iter().map(|holder| &*holder.owner).collect::<Vec<_>>(), [guard.owner_id()]);
-        assert!(guard.owner_id().starts_with(&format!("{}:", locks.id())), "{}", guard.owner_id());
-        guard.unlock().await.unwrap();
-    }
-    let guard = MultiLock::new([locks.rlock("a"), locks.rlock("b")]).unwrap().lock().await.unwrap();
-    let mut owners = Vec::new();
-    for name in ["a", "b"] {
-        owners.push(beside.inspect(name).await.unwrap().unwrap().holders.remove(0).owner);
-    }
-    assert_eq!(guard.owner_id(), owners.join(", "));
-    drop((guard, locks, beside));
-    scene.server.run::<()>(&["DEL", "redisson_lock_token:{fenced}"]);
-    scene.end().await;
-}
-
 #[tokio::test]
 async fn handles_are_cheap_and_leave_nothing_in_an_owner() {
     let scene = Scene::start();
@@ -269,70 +202,27 @@ async fn handles_are_cheap_and_leave_nothing_in_an_owner() {
     scene.end().await;
 }
 
-/// Guarantee 18.
-#[tokio::test]
-async fn background_failures_are_events() {
-    let events = Events::default();
-    let _collecting = events.collect();
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let locks = connect(proxy.url(), patient().watchdog_lease(5 * SECOND)).await;
-
-    let guard = locks.rlock("removed").lock().await.unwrap();
-    scene.server.run::<()>(&["DEL", "removed"]);
-    drop(guard);
-    events.tell_lost("removed", "the server no longer has it").await;
-
-    let guard = locks.rlock("renewed").lock().await.unwrap();
-    scene.server.run::<()>(&["DEL", "renewed"]);
-    soon(guard.ended()).await.unwrap_err();
-    events.tell_lost("renewed", "the server no longer has it").await;
-    drop(guard);
-
-    let guard = locks.rlock("silent").lock().await.unwrap();
-    proxy.set(Faults::black_hole());
-    soon(guard.ended()).await.unwrap_err();
-    events.tell("leases were not renewed").await;
-    events.tell("replacing a connection").await;
-    events.tell_lost("silent", "its lease was not renewed in time").await;
-    proxy.set(Faults::default());
-    drop(guard);
-    locks.shutdown().await.unwrap();
-    drop((locks, proxy));
-    scene.end().await;
-}
-
 /// Guarantee 18. Failures that only the log can report, because no call returns them.
 #[tokio::test]
 async fn faults_that_no_call_returns_are_events() {
     let events = Events::default();
     let _collecting = events.collect();
     let scene = Scene::start();
-    scene.server.run::<()>(&["ACL", "SETUSER", "u", "on", ">s", "~*", "&*", "+@all"]);
-    let locks = connect(format!("redis://u:s@127.0.0.1:{}/", scene.server.port()), patient()).await;
+    let locks = connect(scene.user("~* &* +@all"), patient()).await;
 
-    let mut lock = locks.rlock("a").with(&fixed(60 * SECOND)); // without a renewal that could find the loss first
-    let lost = lock.lock().await.unwrap();
-    scene.server.run::<()>(&["DEL", "a"]);
-    let again = lock.lock().await.unwrap();
-    events.tell_lost("a", "the server no longer has it").await;
-    drop(lost);
-
-    let waiting = tokio::spawn({
-        let locks = locks.clone();
-        async move { locks.rlock("a").lock().await.unwrap() }
-    });
+    let guard = locks.rlock("a").lock().await.unwrap();
+    let waiting = waiter(locks.rlock("a"));
     eventually("the waiter subscribes", || scene.server.channels(), |channels| channels.len() == 1).await;
     scene.server.run::<u32>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     events.tell("no messages, reconnecting").await;
-    again.unlock().await.unwrap();
+    guard.unlock().await.unwrap();
     let guard = soon(waiting).await.unwrap();
 
-    scene.server.run::<()>(&["ACL", "SETUSER", "u", "-evalsha"]);
+    scene.user("-evalsha");
     drop(guard);
     events.tell("a release was refused, it is repeated until the lease has ended").await;
     scene.server.run::<()>(&["FLUSHALL"]);
-    drop((lock, locks));
+    drop(locks);
     scene.end().await;
 }
 
@@ -344,17 +234,14 @@ async fn a_lost_place_in_the_queue_is_an_event() {
     let scene = Scene::start();
     let locks = scene.client_with(patient().fair_allowance(600 * MS)).await;
     let guard = locks.fair_lock("a").lock().await.unwrap();
-    let waiting = tokio::spawn({
-        let locks = locks.clone();
-        async move { locks.fair_lock("a").lock().await.unwrap().unlock().await }
-    });
+    let waiting = waiter(locks.fair_lock("a"));
     let queued = || scene.server.run::<usize>(&["LLEN", "redisson_lock_queue:{a}"]);
     eventually("the waiter queues", queued, |&len| len == 1).await;
     let keys = ["redisson_lock_queue:{a}", "redisson_lock_timeout:{a}", "lockkeeper_fair:{a}"];
     scene.server.run::<()>(&["DEL", keys[0], keys[1], keys[2], "lockkeeper_fair_tickets:{a}"]);
     events.tell("queues again at the end").await;
     guard.unlock().await.unwrap();
-    soon(waiting).await.unwrap().unwrap();
+    soon(waiting).await.unwrap().unlock().await.unwrap();
     drop(locks);
     scene.end().await;
 }

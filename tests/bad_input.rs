@@ -4,25 +4,15 @@ use std::time::Duration;
 
 use crate::support::events::Events;
 use crate::support::fixture::{Fixture, for_each_lock};
-use crate::support::{
-    MS, Proxy, ReservedPort, SECOND, Scene, Server, connect, eventually, patient, soon, timed,
-};
+use crate::support::{MS, Proxy, SECOND, Scene, Server, connect, eventually, patient, soon, timed, waiter};
 use lockkeeper::leader::{Candidate, LeaderWatch};
-use lockkeeper::{BaseLock, Error, Lock, LockClient, LockConfig, LockKind, MultiLock, RedLock, Result};
+use lockkeeper::{BaseLock, Error, Lock, LockClient, LockConfig, MultiLock, RedLock, Result};
 
 #[tokio::test]
 async fn names_that_cannot_be_used() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let before = scene.server.calls("evalsha");
-    let mut lock = locks.rlock("");
-    assert!(matches!(lock.lock().await, Err(Error::InvalidName { .. })));
-    assert!(matches!(lock.try_lock().await, Err(Error::InvalidName { .. })));
-    assert!(matches!(lock.try_lock_for(SECOND).await, Err(Error::InvalidName { .. })));
-    assert!(matches!(lock.is_locked().await, Err(Error::InvalidName { .. })));
-    assert!(matches!(lock.remaining_lease().await, Err(Error::InvalidName { .. })));
-    assert!(matches!(lock.force_unlock().await, Err(Error::InvalidName { .. })));
-    assert!(matches!(locks.inspect("").await, Err(Error::InvalidName { .. })));
     // A grant of the write lock of `a` would delete it.
     let intent = locks.rlock("{a}:lockkeeper_intent").lock().await;
     assert!(matches!(intent, Err(Error::InvalidName { .. })), "{intent:?}");
@@ -32,7 +22,7 @@ async fn names_that_cannot_be_used() {
     for name in ["ä ö", "a:b", "{a}b", "a\0b", "a\r\nb", &"x".repeat(10_000)] {
         locks.rlock(name).lock().await.unwrap().unlock().await.unwrap();
     }
-    drop((lock, locks));
+    drop(locks);
     scene.end().await;
 }
 
@@ -162,44 +152,22 @@ async fn settings_and_addresses_that_cannot_be_used() {
 }
 
 #[tokio::test]
-async fn a_closed_or_silent_port_is_unreachable() {
-    let port = ReservedPort::new(); // no server listens on it
-    let error = soon(LockClient::connect(format!("redis://127.0.0.1:{}/", port.number()))).await.unwrap_err();
-    assert!(matches!(error, Error::Unreachable(_)) && error.is_transient(), "{error:?}");
-
-    // The port is open, and the listener is silent.
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("redis://{}/", silent.local_addr().unwrap());
-    assert!(matches!(soon(LockClient::connect(url)).await, Err(Error::Unreachable(_))));
-}
-
-#[tokio::test]
 async fn credentials_that_are_refused() {
     let scene = Scene::with(Server::start());
-    scene.server.run::<()>(&[
-        "ACL",
-        "SETUSER",
-        "someone",
-        "on",
-        ">secret",
-        "~shop:*",
-        "~redisson_*",
-        "&*",
-        "+@all",
-    ]);
+    scene.user("~shop:* ~redisson_* &* +@all");
     let url = |who: &str| format!("redis://{who}@127.0.0.1:{}/", scene.server.port());
-    for who in ["someone:wrong", "nobody:secret", ":wrong"] {
+    for who in ["u:wrong", "nobody:secret", ":wrong"] {
         let error = LockClient::connect_with(url(who), patient().build().unwrap()).await.unwrap_err();
         assert!(matches!(error, Error::Authentication(_)) && !error.is_transient(), "{who}: {error:?}");
         assert!(!format!("{error:?} {error}").contains("wrong"), "{error:?} contains the password");
     }
     // The credentials change while the client is in use.
-    let locks = connect(url("someone:secret"), patient()).await;
+    let locks = connect(url("u:secret"), patient()).await;
     locks.rlock("shop:a").lock().await.unwrap().unlock().await.unwrap();
     let error = locks.rlock("other").lock().await.unwrap_err();
     assert!(matches!(error, Error::Permission(_)), "{error:?}");
-    scene.server.run::<()>(&["ACL", "SETUSER", "someone", "resetpass", ">changed"]);
-    let _: u32 = scene.server.run(&["CLIENT", "KILL", "USER", "someone"]);
+    scene.user("resetpass >changed");
+    let _: u32 = scene.server.run(&["CLIENT", "KILL", "USER", "u"]);
     let error = locks.rlock("shop:a").lock().await.unwrap_err();
     assert!(matches!(error, Error::Authentication(_)), "{error:?}");
     drop(locks);
@@ -218,31 +186,15 @@ async fn a_refusal_at_connect_is_a_typed_error() {
     );
     assert!(error.to_string().contains("DB index is out of range"), "{error}");
 
-    scene.server.run::<()>(&["ACL", "SETUSER", "u", "on", ">s", "~*", "&*", "+@all", "-select"]);
-    let error = LockClient::connect(format!("redis://u:s@127.0.0.1:{port}/1")).await.unwrap_err();
+    let url = scene.user("~* &* +@all -select");
+    let error = LockClient::connect(format!("{url}1")).await.unwrap_err();
     assert!(matches!(error, Error::Permission(_)) && !error.is_transient(), "{error:?}");
     assert!(error.to_string().contains("select"), "{error}");
 
-    scene.server.run::<()>(&["ACL", "SETUSER", "u", "+select", "-eval", "-evalsha"]);
-    let error = LockClient::connect(format!("redis://u:s@127.0.0.1:{port}/")).await.unwrap_err();
+    let url = scene.user("+select -eval -evalsha");
+    let error = LockClient::connect(url).await.unwrap_err();
     assert!(matches!(error, Error::Permission(_)) && !error.is_transient(), "{error:?}");
     assert!(error.to_string().contains(&format!("127.0.0.1:{port}")), "{error}");
-
-    #[cfg(not(any(
-        feature = "tls-native-tls",
-        feature = "tls-rustls",
-        feature = "tokio-native-tls-comp",
-        feature = "tokio-rustls-comp"
-    )))]
-    {
-        let error = LockClient::connect(format!("rediss://127.0.0.1:{port}/")).await.unwrap_err();
-        assert!(matches!(error, Error::Config(ref wrong) if wrong.field() == "url"), "{error:?}");
-        assert!(error.to_string().contains("TLS"), "{error}");
-        let any = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
-        let file = format!("urls = [\"rediss://127.0.0.1/\"]\nroot_cert = {any:?}");
-        let error = toml::from_str::<lockkeeper::Source>(&file).unwrap_err();
-        assert!(error.to_string().contains("TLS"), "{error}");
-    }
     scene.end().await;
 }
 
@@ -250,25 +202,13 @@ async fn a_refusal_at_connect_is_a_typed_error() {
 #[tokio::test]
 async fn an_error_names_the_lock_the_key_the_server_and_the_cause() {
     let scene = Scene::start();
-    scene.server.run::<()>(&[
-        "ACL",
-        "SETUSER",
-        "u",
-        "on",
-        ">secret",
-        "~shop:*",
-        "~redisson_*",
-        "&*",
-        "+@all",
-        "-hset",
-    ]);
-    let url = format!("redis://u:secret@127.0.0.1:{}/", scene.server.port());
+    let url = scene.user("~shop:* ~redisson_* &* +@all -hset");
     let locks = connect(url, patient().name_prefix("shop:")).await;
     let refused = locks.rlock("orders").lock().await.unwrap_err();
     scene.server.run::<()>(&["SET", "shop:orders", "x"]);
     let other = locks.rlock("orders").lock().await.unwrap_err();
     scene.server.run::<()>(&["DEL", "shop:orders"]);
-    scene.server.run::<()>(&["ACL", "SETUSER", "u", "+hset"]);
+    scene.user("+hset");
     let guard = locks.rlock("orders").lock().await.unwrap();
     scene.server.run::<()>(&["DEL", "shop:orders"]);
     let gone = guard.unlock().await.unwrap_err();
@@ -287,17 +227,16 @@ async fn an_error_names_the_lock_the_key_the_server_and_the_cause() {
 /// `check` finds a missing permission at start, before the first release needs it.
 async fn check_finds_a_missing_permission<F: Fixture>() {
     let scene = Scene::start();
-    scene.server.run::<()>(&["ACL", "SETUSER", "u", "on", ">s", "~*", "&*", "+@all"]);
-    let locks = connect(format!("redis://u:s@127.0.0.1:{}/", scene.server.port()), patient()).await;
+    let locks = connect(scene.user("~* &* +@all"), patient()).await;
     let lock = F::lock(&locks, "a");
     lock.check().await.unwrap();
-    scene.server.run::<()>(&["ACL", "SETUSER", "u", "-publish", "-hdel"]);
+    scene.user("-publish -hdel");
     let error = lock.check().await.unwrap_err();
     assert!(matches!(error, Error::Permission(_)), "{error:?}");
     for part in ["`hdel` on `a`", "`publish` on `redisson_"] {
         assert!(error.to_string().contains(part), "{error}");
     }
-    scene.server.run::<()>(&["ACL", "SETUSER", "u", "+@all", "resetkeys", "~shop:*"]);
+    scene.user("+@all resetkeys ~shop:*");
     assert!(matches!(lock.check().await, Err(Error::Permission(_))));
     assert_eq!(scene.server.keys(), [""; 0], "nothing was changed");
     drop((lock, locks));
@@ -360,15 +299,11 @@ async fn a_server_that_cannot_be_reached_yet_is_reported_once() {
 #[tokio::test]
 async fn a_user_who_may_not_publish() {
     let scene = Scene::start();
-    scene.server.run::<()>(&["ACL", "SETUSER", "mute", "on", ">secret", "~*", "resetchannels", "+@all"]);
-    let locks = connect(format!("redis://mute:secret@127.0.0.1:{}/", scene.server.port()), patient()).await;
+    let locks = connect(scene.user("~* resetchannels +@all"), patient()).await;
     let guard = locks.rlock("a").lock().await.unwrap();
-    let waiting = tokio::spawn({
-        let locks = locks.clone();
-        async move { locks.rlock("a").lock().await.unwrap().unlock().await }
-    });
+    let waiting = waiter(locks.rlock("a"));
     guard.unlock().await.expect("the lock was released");
-    soon(waiting).await.unwrap().unwrap();
+    soon(waiting).await.unwrap().unlock().await.unwrap();
     let guard = locks.rlock("a").lock().await.unwrap();
     assert!(locks.rlock("a").force_unlock().await.unwrap());
     drop((guard, locks));
@@ -380,8 +315,7 @@ async fn a_user_who_may_not_publish() {
 #[tokio::test]
 async fn a_user_who_may_not_look_into_a_queue() {
     let scene = Scene::start();
-    scene.server.run::<()>(&["ACL", "SETUSER", "blind", "on", ">secret", "~*", "&*", "+@all", "-lindex"]);
-    let url = format!("redis://blind:secret@127.0.0.1:{}/", scene.server.port());
+    let url = scene.user("~* &* +@all -lindex");
     let (locks, beside) = (connect(url, patient()).await, scene.client().await);
     let guard = locks.fair_lock("a").lock().await.expect("the queue is empty, so it is not read");
     let waiting = tokio::spawn(async move { beside.fair_lock("a").lock().await.unwrap().unlock().await });
@@ -397,55 +331,6 @@ async fn a_user_who_may_not_look_into_a_queue() {
     scene.end().await;
 }
 
-#[tokio::test]
-async fn a_password_that_is_missing() {
-    let server = Server::with(&["--requirepass", "secret"]);
-    let error = LockClient::connect_with(server.url(), patient().build().unwrap()).await.unwrap_err();
-    assert!(matches!(error, Error::Authentication(_)), "{error:?}");
-}
-
-/// Guarantee 5.
-async fn keys_of_another_kind_are_refused_and_not_changed<F: Fixture>() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    scene.server.run::<()>(&["SET", "string", "1"]);
-    scene.server.run::<()>(&["RPUSH", "list", "1"]);
-    scene.server.run::<()>(&["HSET", "plain", "8743c9c0-0795-4907-87fd-6c719a6b4586:77", "1"]);
-    scene.server.run::<()>(&["HSET", "rw", "mode", "read", "8743c9c0-0795-4907-87fd-6c719a6b4586:77", "1"]);
-    scene.server.run::<()>(&["SET", "{rw}:8743c9c0-0795-4907-87fd-6c719a6b4586:77:rwlock_timeout:1", "1"]);
-    scene.server.run::<()>(&[
-        "HSET",
-        "rw write",
-        "mode",
-        "write",
-        "8743c9c0-0795-4907-87fd-6c719a6b4586:77:write",
-        "1",
-    ]);
-    let dump = |key: &str| scene.server.run::<Vec<u8>>(&["DUMP", key]);
-    let others: &[&str] = if F::IS_READ_WRITE { &["plain"] } else { &["rw", "rw write"] };
-    for &name in ["string", "list"].iter().chain(others) {
-        let before = dump(name);
-        let mut lock = F::lock(&locks, name);
-        let wrong_kind = |error: Error| match error {
-            Error::WrongKind { lock, .. } => assert_eq!(lock.name, name),
-            other => panic!("{name}: {other:?}"),
-        };
-        wrong_kind(lock.lock().await.unwrap_err());
-        wrong_kind(lock.try_lock().await.unwrap_err());
-        wrong_kind(lock.try_lock_for(SECOND).await.unwrap_err());
-        wrong_kind(lock.is_locked().await.unwrap_err());
-        wrong_kind(lock.remaining_lease().await.unwrap_err());
-        wrong_kind(lock.force_unlock().await.unwrap_err());
-        assert_eq!(dump(name), before, "{name} was changed");
-    }
-    let kind = locks.inspect("rw").await.unwrap().unwrap().kind;
-    assert!(matches!(kind, LockKind::Read | LockKind::Write), "{kind}");
-    assert!(matches!(locks.inspect("list").await, Err(Error::WrongKind { .. })));
-    scene.server.run::<()>(&["FLUSHALL"]);
-    drop(locks);
-    scene.end().await;
-}
-
 /// Whatever permission is missing: a refused acquire leaves the lock as it was, and no acquire leaves a lock without
 /// expiry. This holds also when other owners hold the lock.
 async fn a_user_with_a_missing_permission_leaves_no_lock_without_expiry<F: Fixture>() {
@@ -455,9 +340,7 @@ async fn a_user_with_a_missing_permission_leaves_no_lock_without_expiry<F: Fixtu
     let admin = scene.client().await;
     let mut refused = 0;
     for right in RIGHTS.split_whitespace() {
-        let rule = ["ACL", "SETUSER", "u", "reset", "on", ">s", "~*", "&*", "+@all", &format!("-{right}")];
-        scene.server.run::<()>(&rule);
-        let url = format!("redis://u:s@127.0.0.1:{}/", scene.server.port());
+        let url = scene.user(&format!("~* &* +@all -{right}"));
         let locks = connect(url, patient().watchdog_lease(300 * MS)).await;
         let beside = if F::IS_SHARED { Some(F::lock(&admin, "a").lock().await.unwrap()) } else { None };
         let mut lock = F::lock(&locks, "a");
@@ -515,5 +398,4 @@ async fn a_server_that_is_too_old() {
 for_each_lock! {
     check_finds_a_missing_permission
     a_user_with_a_missing_permission_leaves_no_lock_without_expiry
-    keys_of_another_kind_are_refused_and_not_changed
 }

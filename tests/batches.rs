@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
 use lockkeeper::{Error, LockClient, LockConfigBuilder, LockGuard, RLock, Result};
 use tokio::time::timeout;
 
@@ -217,9 +217,7 @@ async fn a_connection_that_is_replaced_is_reported_with_its_reason() {
 #[tokio::test]
 async fn a_forbidden_key_harms_no_other_call() {
     let scene = Scene::start();
-    let user = ["ACL", "SETUSER", "locker", "on", ">secret", "+@all", "~{lock}*", "~*lockkeeper*", "&*"];
-    scene.server.run::<()>(&user);
-    let url = format!("redis://locker:secret@127.0.0.1:{}/", scene.server.port());
+    let url = scene.user("+@all ~{lock}* ~*lockkeeper* &*");
     let locks = connect(url, on_one_connection()).await;
     let mut names: Vec<String> = (0..ALONE + 20).map(|number| format!("{{lock}}{number}")).collect();
     names.push("other".to_owned());
@@ -248,33 +246,6 @@ async fn an_unknown_script_is_sent_once_for_all() {
         eventually("they are released", || scene.server.keys(), Vec::is_empty).await;
     }
     assert!(scene.server.calls("eval") <= 3 * 4, "{}", scene.server.calls("eval"));
-    drop(locks);
-    scene.end().await;
-}
-
-/// The first one sends itself, and is polled once and never again.
-#[tokio::test]
-async fn a_call_that_nobody_polls_keeps_no_other_from_ending() {
-    let scene = Scene::start();
-    let locks = scene.client_with(on_one_connection()).await;
-    let mut first: Vec<_> = names(20).iter().map(|name| locks.rlock(format!("unpolled {name}"))).collect();
-    let mut unpolled: Vec<_> = first.iter_mut().map(|lock| Box::pin(lock.lock())).collect();
-    for call in &mut unpolled {
-        assert!(call.as_mut().now_or_never().is_none());
-    }
-    // These wait for the others, and some of them are not polled again, either.
-    let mut others: Vec<_> = names(10).iter().map(|name| locks.rlock(format!("waiting {name}"))).collect();
-    let mut waiting: Vec<_> = others.iter_mut().map(|lock| Box::pin(lock.lock())).collect();
-    for call in &mut waiting {
-        assert!(call.as_mut().now_or_never().is_none());
-    }
-    for guard in lock_all(&locks, &names(1_000)).await {
-        drop(guard.unwrap());
-    }
-    drop((unpolled, waiting));
-    drop((first, others));
-    soon(locks.shutdown()).await.unwrap();
-    assert_eq!(scene.server.keys(), [""; 0]);
     drop(locks);
     scene.end().await;
 }

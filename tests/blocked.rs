@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use lockkeeper::{HoldWatch, LockClient, LockConfig, LockConfigBuilder, LockGuard, LockOptions, Source};
-use lockkeeper_testkit::{Cluster, lua};
+use lockkeeper::{HoldWatch, LockClient, LockConfig, LockConfigBuilder, LockOptions};
+use lockkeeper_testkit::lua;
 use tokio::runtime::{Builder, Runtime};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
@@ -16,7 +16,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 
 use crate::support::child::is_alone;
 use crate::support::events::Events;
-use crate::support::{MS, SECOND, Scene, Server, connect, eventually, patient, renewed, replicated, soon};
+use crate::support::{MS, SECOND, Scene, Server, connect, eventually, patient, renewed, soon};
 
 /// A hold of each type, with its key and what watches it. The guard stays in the box.
 struct Held {
@@ -116,80 +116,6 @@ fn a_blocked_runtime_keeps_its_locks_while_connections_break() {
         drop(held);
         soon(locks.shutdown()).await.unwrap();
     });
-}
-
-/// The lease of a program that sees another master take the place of its own.
-fn of_failovers() -> LockConfig {
-    patient().watchdog_lease(6 * SECOND).retry_timeout(60 * SECOND).build().unwrap()
-}
-
-/// Blocks the thread of a runtime until its holds were renewed at the masters that these changes leave, for a lease.
-fn change_masters(own: &Runtime, locks: LockClient, guards: Vec<LockGuard>, change: impl FnOnce()) {
-    let watches: Vec<_> = guards.iter().map(LockGuard::watch).collect();
-    let mut change = Some(change);
-    while_blocked(own, 14 * SECOND, false, || {
-        if let Some(change) = change.take() {
-            change();
-        }
-        assert!(watches.iter().all(|watch| !watch.is_lost()));
-    });
-    own.block_on(async {
-        for guard in guards {
-            soon(guard.unlock()).await.unwrap();
-        }
-        soon(locks.shutdown()).await.unwrap();
-    });
-}
-
-/// Guarantee 7. One lock's slot moves, and the master of the other is killed.
-#[test]
-fn a_blocked_runtime_keeps_its_locks_at_other_masters_of_a_cluster() {
-    let (mut group, own) = (Cluster::start(3, 1), runtime());
-    let (locks, guards) = own.block_on(async {
-        let source = Source::cluster(group.urls());
-        let locks = LockClient::connect_with(source, of_failovers()).await.unwrap();
-        let mut guards = Vec::new();
-        for name in ["a", "b"] {
-            guards.push(locks.rlock(name).lock().await.unwrap());
-            replicated(&group.servers[group.master_of_key(name)], 1).await;
-        }
-        (locks, guards)
-    });
-    change_masters(&own, locks, guards, || {
-        let [killed, moved] = ["a", "b"].map(|name| group.slot_of(name));
-        let (master, of_moved) = (group.master_of(killed), group.master_of(moved));
-        assert_ne!(master, of_moved);
-        let third = group.masters().into_iter().find(|other| ![master, of_moved].contains(other)).unwrap();
-        group.move_slot(moved, third);
-        group.kill(master);
-        group.switched(killed, master);
-    });
-}
-
-/// It cannot release, and it ends all the same.
-#[test]
-fn a_client_whose_runtime_is_blocked_can_be_shut_down() {
-    let (server, blocked, own) = (Server::start(), runtime(), runtime());
-    let (locks, guard) = blocked.block_on(async {
-        let config =
-            LockConfig::builder().watchdog_lease(2 * SECOND).command_timeout(SECOND).retry_timeout(SECOND);
-        let locks = connect(server.url(), config).await;
-        let guard = locks.rlock("a").lock().await.unwrap();
-        renewed(&guard).await;
-        (locks, guard)
-    });
-    let watch = guard.watch();
-    let (ends, ended) = mpsc::channel::<()>();
-    blocked.spawn(async move {
-        let _ = ended.recv();
-    });
-    own.block_on(async {
-        let _refused = soon(locks.shutdown()).await;
-        drop(guard);
-        eventually("it is lost", || watch.is_lost(), |is_lost| *is_lost).await;
-        eventually("the lease ends", || server.run::<bool>(&["EXISTS", "a"]), |exists| !exists).await;
-    });
-    drop(ends);
 }
 
 /// Panics at each event that says this.
@@ -395,18 +321,7 @@ async fn a_server_that_tells_no_changes_costs_no_renewal() {
     let events = Events::default();
     let _collecting = events.collect();
     let scene = Scene::start();
-    scene.server.run::<()>(&[
-        "ACL",
-        "SETUSER",
-        "locker",
-        "on",
-        ">secret",
-        "+@all",
-        "-client|tracking",
-        "~*",
-        "&*",
-    ]);
-    let url = format!("redis://locker:secret@127.0.0.1:{}/", scene.server.port());
+    let url = scene.user("+@all -client|tracking ~* &*");
     let locks = connect(url, LockConfig::builder().watchdog_lease(SECOND)).await;
     let guards = [locks.rlock("a").lock().await.unwrap(), locks.rlock("b").lock().await.unwrap()];
     let renewals = scene.server.calls("pexpire");

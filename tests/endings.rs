@@ -3,45 +3,13 @@
 use std::time::Instant;
 
 use crate::support::events::Events;
-use crate::support::fixture::{Fixture, Lending, for_each_lock};
+use crate::support::fixture::{Fixture, for_each_lock};
 use crate::support::{
     Faults, MS, SECOND, Scene, at_least, at_most, connect, eventually, fixed, patient, soon, throughout,
     timed, waiter,
 };
 use lockkeeper::LossCause;
 use tokio::time::sleep;
-
-/// A short inner lease ends on time, although an outer hold, released before, had a longer lease.
-async fn a_short_lease_ends_after_a_longer_one_was_released<F: Lending>() {
-    let scene = Scene::start();
-    let (locks, beside) = (scene.client().await, scene.client().await);
-    let mut owner = locks.owner();
-    let outer = F::lent_leased(&mut owner, "a", 600 * SECOND).lock().await.unwrap();
-    let inner = F::lent_leased(&mut owner, "a", SECOND).lock().await.unwrap();
-    outer.unlock().await.unwrap();
-    let (other, took) = timed(F::rival(&beside, "a").lock()).await;
-    other.unwrap().unlock().await.unwrap();
-    assert!(inner.is_lost() && took < 15 * SECOND, "{took:?}");
-    drop((inner, owner, locks, beside));
-    scene.end().await;
-}
-
-/// A leaked hold with a short fixed lease ends on time, although a renewed hold, since released, had extended the
-/// lease.
-async fn a_leaked_lease_ends_beside_a_renewed_one<F: Lending>() {
-    let scene = Scene::start();
-    let (locks, beside) =
-        (scene.client_with(patient().watchdog_lease(20 * SECOND)).await, scene.client().await);
-    let mut owner = locks.owner();
-    F::lent_leased(&mut owner, "a", SECOND).lock().await.unwrap().leak();
-    let outer = F::lent(&mut owner, "a").lock().await.unwrap();
-    outer.unlock().await.unwrap();
-    let (other, took) = timed(F::rival(&beside, "a").lock()).await;
-    other.unwrap().unlock().await.unwrap();
-    assert!(took < 12 * SECOND, "{took:?}");
-    drop((owner, locks, beside));
-    scene.end().await;
-}
 
 /// Guarantee 18. A loss is one event, whether the guard, `lost()`, `run`, the watchdog, a release or a re-entry notices it first.
 #[tokio::test]
@@ -118,6 +86,7 @@ async fn an_outage_is_reported_with_few_events() {
     proxy.set(Faults::black_hole());
     events.tell("leases were not renewed").await;
     soon(guards[0].ended()).await.unwrap_err();
+    events.tell_lost("0", "its lease was not renewed in time").await;
     // On a busy machine, a renewal may have been late before. What was reported then is not reported again, so it counts, too.
     let text = events.text();
     let others: Vec<_> = text.lines().filter(|line| !line.contains("a lock was lost")).collect();
@@ -227,7 +196,5 @@ async fn an_unlock_within_the_least_time_needs_no_server() {
 for_each_lock! {
     fair: FairLocks, fenced: FencedLocks, read: ReadLocks, rlock: RLocks, write: WriteLocks => {
         a_call_that_has_waited_for_a_lease_is_reported_once
-        a_leaked_lease_ends_beside_a_renewed_one
-        a_short_lease_ends_after_a_longer_one_was_released
     }
 }

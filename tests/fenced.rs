@@ -16,31 +16,6 @@ async fn token(locks: &LockClient) -> u64 {
     token
 }
 
-/// Redisson: testTokenIncrease. Redisson's token grows on re-entry as well.
-#[tokio::test]
-async fn the_token_grows_with_each_new_hold_and_not_on_re_entry() {
-    let scene = Scene::start();
-    let (ours, theirs) = (scene.client().await, scene.client().await);
-    let mut last = 0;
-    for round in 0..50 {
-        let locks = if round % 2 == 0 { &ours } else { &theirs };
-        let mut lock = locks.fenced_lock("a");
-        let outer = lock.lock().await.unwrap();
-        let inner = lock.lock().await.unwrap();
-        let token = outer.token().get();
-        assert!(token > last, "{token} after {last}");
-        assert_eq!(inner.token().get(), token);
-        assert!(locks.fenced_lock("a").try_lock().await.unwrap().is_none());
-        outer.unlock().await.unwrap();
-        let again = lock.try_lock().await.unwrap().expect("this owner holds the lock and can re-enter");
-        assert_eq!(again.token().get(), token);
-        drop((inner, again));
-        last = token;
-    }
-    drop((ours, theirs));
-    scene.end().await;
-}
-
 #[tokio::test]
 async fn a_work_that_runs_with_a_token_has_that_of_its_hold_and_stops_when_it_is_lost() {
     let scene = Scene::start();

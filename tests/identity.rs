@@ -89,9 +89,7 @@ async fn holders_are_connected_or_not_connected_or_unknown() {
 #[tokio::test]
 async fn a_client_that_may_not_say_its_name_says_so_once_and_is_unknown() {
     let scene = Scene::start();
-    let rules = ["~*", "&*", "+@all", "-client|setname", "-client|list"];
-    scene.server.run::<()>(&[&["ACL", "SETUSER", "nameless", "on", ">secret"], &rules[..]].concat());
-    let url = format!("redis://nameless:secret@127.0.0.1:{}/", scene.server.port());
+    let url = scene.user("~* &* +@all -client|setname -client|list");
     let events = Events::default();
     let collecting = events.collect();
     let (nameless, named) = (connect(url, patient()).await, scene.client().await);
@@ -206,9 +204,7 @@ async fn a_hold_is_told_after_a_second_until_it_ends() {
 #[tokio::test]
 async fn without_the_right_to_record_one_event_says_so_and_locks_are_renewed() {
     let scene = Scene::start();
-    let rules = ["%RW~lock:*", "&*", "+@all"];
-    scene.server.run::<()>(&[&["ACL", "SETUSER", "narrow", "on", ">secret"], &rules[..]].concat());
-    let url = format!("redis://narrow:secret@127.0.0.1:{}/", scene.server.port());
+    let url = scene.user("%RW~lock:* &* +@all");
     let events = Events::default();
     let _collecting = events.collect();
     let locks = connect(url, patient().watchdog_lease(SECOND).name_prefix("lock:")).await;
@@ -247,12 +243,16 @@ async fn a_call_that_has_waited_for_a_lease_says_who_holds_the_lock() {
     assert!(line.contains(" WARN ") && line.contains(r#"place="2""#), "{line}");
     let holder = format!("holder=\"billing-7 ({})\"", guard.owner_id());
     assert!(line.contains(&holder), "{line}");
+    let owner = guard.owner_id();
     let held_for = |age: &str| line.contains(&format!("held_for=\"{age}\""));
     assert!(["2s", "3s", "4s"].into_iter().any(held_for), "{line}");
     guard.unlock().await.unwrap();
     for waiting in waiting {
         soon(waiting).await.unwrap().unlock().await.unwrap();
     }
+    let seen = || second.recent_waits().into_iter().flat_map(|wait| wait.holders_seen).collect::<Vec<_>>();
+    let holder = format!("billing-7 ({owner})");
+    eventually("the holder is kept", seen, |seen| *seen == [holder.clone()]).await;
     drop((holding, first, second));
     scene.end().await;
 }

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::support::fixture::{Fixture, for_each_lock};
-use crate::support::late::{ORPHAN_LIMIT, calls, deliver, log_all_commands, stuck};
-use crate::support::{MS, Proxy, SECOND, Scene, calls_of, connect, eventually, soon, timed};
+use crate::support::{MS, Proxy, SECOND, Scene, calls_of, connect, soon};
 use lockkeeper::{LockClient, LockConfig};
 
 /// A client behind a proxy that soon notices a silent connection, and a client without a proxy.
@@ -97,56 +96,7 @@ async fn a_release_whose_repetition_is_refused_is_still_known_to_have_run<F: Fix
     scene.end().await;
 }
 
-/// Guarantee 3.
-async fn a_late_first_acquire_leaves_an_orphan_for_seconds_not_for_a_lease<F: Fixture>() {
-    let scene = Scene::start();
-    log_all_commands(&scene.server);
-    let (proxy, locks, beside) = clients(&scene).await;
-
-    // The copy runs while the lock is free: it creates an orphan, which is undone.
-    stuck(&proxy);
-    let guard = soon(F::lock(&locks, "a").lock()).await.unwrap();
-    soon(guard.unlock()).await.unwrap();
-    eventually("both ids were released", || calls(&scene.server, F::RELEASE), |&sent| sent >= 2).await;
-    deliver(&scene.server, &proxy, F::ACQUIRE, 1).await;
-    let (rival, waited) = timed(async { F::rival(&beside, "a").lock().await }).await;
-    assert!(waited < ORPHAN_LIMIT, "the orphan lived for {waited:?}");
-    rival.unwrap().unlock().await.unwrap();
-
-    // The copy runs while another owner holds the lock: that hold is not touched.
-    stuck(&proxy);
-    let guard = soon(F::lock(&locks, "b").lock()).await.unwrap();
-    soon(guard.unlock()).await.unwrap();
-    let theirs = F::rival(&beside, "b").lock().await.unwrap();
-    deliver(&scene.server, &proxy, F::ACQUIRE, 1).await;
-    assert_eq!(holds(&beside, "b").await, 1);
-    theirs.unlock().await.expect("the lock was held throughout");
-
-    // The copy runs while the same owner holds the lock through the next attempt. Beside a reader it creates an orphan, which is undone.
-    stuck(&proxy);
-    let guard = soon(F::lock(&locks, "c").lock()).await.unwrap();
-    deliver(&scene.server, &proxy, F::ACQUIRE, 1).await;
-    assert_eq!(holds(&beside, "c").await, 1);
-    soon(guard.unlock()).await.unwrap();
-    let (rival, waited) = timed(async { F::rival(&beside, "c").lock().await }).await;
-    assert!(waited < ORPHAN_LIMIT, "the orphan lived for {waited:?}");
-    rival.unwrap().unlock().await.unwrap();
-
-    // The caller has timed out before the copy runs: it creates an orphan, which is undone.
-    stuck(&proxy);
-    assert!(F::lock(&locks, "d").try_lock_for(10 * MS).await.is_err());
-    deliver(&scene.server, &proxy, F::ACQUIRE, 1).await;
-    let (rival, waited) = timed(async { F::rival(&beside, "d").lock().await }).await;
-    assert!(waited < ORPHAN_LIMIT, "the orphan lived for {waited:?}");
-    rival.unwrap().unlock().await.unwrap();
-
-    locks.shutdown().await.unwrap();
-    drop((proxy, locks, beside));
-    scene.end().await;
-}
-
 for_each_lock! {
     a_command_whose_reply_is_lost_is_sent_again_and_counted_once
     a_release_whose_repetition_is_refused_is_still_known_to_have_run
-    a_late_first_acquire_leaves_an_orphan_for_seconds_not_for_a_lease
 }

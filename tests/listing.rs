@@ -354,15 +354,12 @@ async fn a_lock_with_thousands_of_readers_is_listed_with_all_of_them() {
 #[tokio::test]
 async fn a_missing_right_is_an_error() {
     let scene = Scene::start();
-    let user = ["ACL", "SETUSER", "locker", "on", ">secret", "~lock:*", "+@all", "-scan"];
-    let _: String = scene.server.run(&user);
-    let url = scene.server.url().replace("redis://", "redis://locker:secret@");
-    let locks = connect(url, LockConfig::builder()).await;
+    let locks = connect(scene.user("~lock:* +@all -scan"), LockConfig::builder()).await;
     let result = soon(locks.list("lock:*")).await;
     assert!(matches!(result, Err(Error::Permission(_))), "{result:?}");
     let guard = locks.rlock("lock:a").lock().await.unwrap();
     // With that right, what this user may not look at is left out.
-    let _: String = scene.server.run(&["ACL", "SETUSER", "locker", "+scan"]);
+    scene.user("+scan");
     let _: u64 = scene.server.run(&["HSET", "secret", "8743c9c0-0795-4907-87fd-6c719a6b4586:77", "1"]);
     // Of this lock the user has a right to the main key, and none to the keys of its readers.
     let admin = scene.client().await;
@@ -372,9 +369,9 @@ async fn a_missing_right_is_an_error() {
     let found = list(&locks, "*").await;
     assert_eq!(found.keys().collect::<Vec<_>>(), ["lock:a"]);
     // It may look whether there are permits, but not at them.
-    let _: String = scene.server.run(&["ACL", "SETUSER", "locker", "~{lock:*", "-zrange"]);
+    scene.user("~{lock:* -zrange");
     assert_eq!(list(&locks, "*").await.keys().collect::<Vec<_>>(), ["lock:a", "lock:read"]);
-    let _: String = scene.server.run(&["ACL", "SETUSER", "locker", "+zrange"]);
+    scene.user("+zrange");
     assert_eq!(list(&locks, "*").await.keys().collect::<Vec<_>>(), ["lock:a", "lock:read", "lock:semaphore"]);
     permit.unlock().await.unwrap();
     admin.semaphore("lock:semaphore", 1).delete().await.unwrap();

@@ -8,10 +8,9 @@ use lockkeeper::{Error, LockClient, LockConfigBuilder, LockGuard};
 use redis::Value;
 use tokio::task::JoinHandle;
 
-use crate::support::load::Load;
 use crate::support::{
-    Commands, MS, Proxy, SECOND, connect, eventually, listens, nothing_is_left, patient, renewed, replicated,
-    soon, throughout, timed, waiter, woken_by_message, works,
+    Commands, Proxy, SECOND, connect, eventually, listens, nothing_is_left, patient, renewed, replicated,
+    soon, timed, waiter, woken_by_message,
 };
 use lockkeeper_testkit::Server;
 
@@ -268,21 +267,4 @@ async fn a_lost_subscription_leads_the_commands_away_from_an_old_master() {
     connected(&scene.old, 2).await; // the holder lost none, and still uses the old master
     drop(crowd.guards);
     scene.end([crowd.ours, crowd.theirs]).await;
-}
-
-/// No two sections overlap, and no call fails.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_of_all_types_goes_on_when_the_name_moves() {
-    let scene = Scene::with_replica().await;
-    let (ours, theirs) = (scene.client_with(patient()).await, scene.client_with(patient()).await);
-    let load = Load::of_all_types(&[&ours, &theirs]);
-    works(&scene.old).await;
-    scene.change_places().await;
-    throughout(300 * MS, async || ()).await; // the name still leads to the replica
-    scene.move_name();
-    works(&scene.new).await;
-    let work = load.end().await;
-    assert!((300 * MS..20 * SECOND).contains(&work.gap) && work.lost == 0, "{work:?}");
-    nobody_is_connected(&scene.old).await;
-    scene.end([ours, theirs]).await;
 }

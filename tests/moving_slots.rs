@@ -190,25 +190,6 @@ fn a_renewal_of_several_slots_takes_no_reader_for_dead_while_its_slot_moves() {
     }
 }
 
-#[test]
-fn a_renewal_of_several_slots_tells_of_permits_that_have_moved() {
-    const ID: &str = "0123456789abcdef";
-    let scene = Scene::start();
-    let acquire: Call<'_> =
-        ("semaphore/acquire.lua", &["a", "{a}:timeout"], &[ID, "3", LEASE, "0", "redisson_sc:{a}"]);
-    assert!(matches!(scene.on_old(acquire).unwrap(), Value::Array(_)));
-    let args: &[&str] = &[LEASE, ID, "0"];
-    let renew =
-        |server| renew_of_slots(&scene, server, "semaphore/renew.lua", &["{a}:timeout"], args).remove(0);
-    assert_eq!(renew(scene.old), named("RENEWED"));
-    scene.open();
-    assert_eq!(renew(scene.old), named("RENEWED"));
-    scene.group.move_key("{a}:timeout", scene.new);
-    assert!(is_elsewhere(&renew(scene.old)) && is_elsewhere(&renew(scene.new)));
-    scene.close();
-    assert_eq!(renew(scene.new), named("RENEWED"));
-}
-
 fn renew_of_slots(scene: &Scene, server: usize, file: &str, keys: &[&str], args: &[&str]) -> Vec<Value> {
     let script = lua::of_slots(&lua::source(file));
     let reply = while_up(|| {

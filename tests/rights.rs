@@ -11,7 +11,7 @@ use redis::{Value, from_redis_value};
 
 use crate::support::{
     MS, SECOND, Scene, Server, announces, are_wanted, connect, eventually, fixed, lingering, lua, patient,
-    renewed, script_hash, soon,
+    renewed, script_hash, soon, waiter,
 };
 
 /// Names of locks that the recipe is for, and what clients with these names have as their `name_prefix`.
@@ -243,10 +243,7 @@ async fn the_documented_rights_are_enough() {
     let locks = connect(url.clone(), config.name_prefix("shop:")).await;
     let has_run = |file: &&str| scene.server.run::<Vec<bool>>(&["SCRIPT", "EXISTS", &script_hash(file)])[0];
     let guard = locks.fair_lock("b").lock().await.unwrap();
-    let waiting = tokio::spawn({
-        let locks = locks.clone();
-        async move { locks.fair_lock("b").lock().await.unwrap().unlock().await }
-    });
+    let waiting = waiter(locks.fair_lock("b"));
     eventually("the waiter subscribes", || scene.server.channels(), |channels| channels.len() == 1).await;
     // The state after a Java client removed the waiter and queued itself.
     scene.server.run::<()>(&["DEL", "redisson_lock_queue:{shop:b}", "redisson_lock_timeout:{shop:b}"]);
@@ -259,20 +256,17 @@ async fn the_documented_rights_are_enough() {
     let found = locks.why("b").await.unwrap();
     assert!(found[0].links[0].holder.held_for.is_some());
     guard.unlock().await.unwrap();
-    soon(waiting).await.unwrap().unwrap();
+    soon(waiting).await.unwrap().unlock().await.unwrap();
     eventually("no subscription is left", || scene.server.channels(), Vec::is_empty).await;
     let mut lock = locks.rlock("a");
     let (outer, inner) = (lock.lock().await.unwrap(), lock.lock().await.unwrap());
-    let waiting = tokio::spawn({
-        let locks = locks.clone();
-        async move { locks.rlock("a").lock().await.unwrap().unlock().await }
-    });
+    let waiting = waiter(locks.rlock("a"));
     eventually("the waiter subscribes", || scene.server.channels(), |channels| channels.len() == 1).await;
     renewed(&outer).await;
     assert!(lock.is_locked().await.unwrap() && locks.inspect("a").await.unwrap().is_some());
     inner.unlock().await.unwrap();
     outer.unlock().await.unwrap();
-    soon(waiting).await.unwrap().unwrap();
+    soon(waiting).await.unwrap().unlock().await.unwrap();
     let guard = lock.lock().await.unwrap();
     assert!(lock.force_unlock().await.unwrap());
     drop(guard);
@@ -314,8 +308,7 @@ async fn the_documented_rights_are_enough() {
 #[tokio::test]
 async fn a_client_without_the_right_to_the_time_does_not_connect_and_says_why() {
     let scene = Scene::start();
-    scene.server.run::<()>(&["ACL", "SETUSER", "late", "on", ">secret", "~*", "&*", "+@all", "-time"]);
-    let url = format!("redis://late:secret@127.0.0.1:{}/", scene.server.port());
+    let url = scene.user("~* &* +@all -time");
     let error = soon(LockClient::connect(url)).await.unwrap_err();
     assert!(matches!(error, Error::Permission(_)) && error.to_string().contains("`+time`"), "{error}");
     scene.end().await;
@@ -368,10 +361,7 @@ async fn an_error_about_a_missing_right_leads_to_the_key() {
 #[tokio::test]
 async fn what_the_server_refused_is_not_waited_for() {
     let scene = Scene::start();
-    let rules = ["narrow", "on", ">s", "~a", "~*self_test*", "&*", "+@all"];
-    scene.server.run::<()>(&[&["ACL", "SETUSER"][..], &rules].concat());
-    let url = scene.server.url().replace("//", "//narrow:s@");
-    let locks = connect(url, patient()).await;
+    let locks = connect(scene.user("~a ~*self_test* &* +@all"), patient()).await;
     let mut lock = locks.fair_lock("a");
     let start = Instant::now();
     for _ in 0..3 {

@@ -12,51 +12,7 @@ use crate::support::{
     Faults, LIMIT, MS, SECOND, Scene, calls_of, connect, eventually, fixed, patient, renewed, soon,
     throughout, timed,
 };
-use tokio::task::JoinSet;
 use tokio::time::sleep;
-
-const TASKS: usize = 64;
-
-/// `shutdown` does not wait for holders: a guard stays valid until its lease ends.
-#[tokio::test]
-async fn shutdown_does_not_wait_for_guards() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    let guard = locks.rlock("a").lock().await.unwrap();
-    let waiting = tokio::spawn({
-        let locks = locks.clone();
-        async move { locks.rlock("a").lock().await.map(drop) }
-    });
-    eventually("the waiter subscribes", || scene.server.channels(), |channels| channels.len() == 1).await;
-    soon(locks.shutdown()).await.unwrap();
-    assert!(matches!(soon(waiting).await.unwrap(), Err(Error::Closed)));
-    assert!(!guard.is_lost());
-    guard.unlock().await.unwrap();
-    drop(locks);
-    scene.end().await;
-}
-
-/// A server that does not answer delays `shutdown` for `retry_timeout` at most.
-#[tokio::test]
-async fn shutdown_is_bounded_when_the_server_is_silent() {
-    let scene = Scene::start();
-    let config = LockConfig::builder().command_timeout(200 * MS).retry_timeout(SECOND);
-    let locks = connect(scene.server.url(), config).await;
-    let mut calls = JoinSet::new();
-    scene.server.freeze();
-    for task in 0..TASKS {
-        let locks = locks.clone();
-        calls.spawn(async move { locks.rlock(format!("{task}")).lock().await.map(drop) });
-    }
-    tokio::task::yield_now().await;
-    let (closed, took) = timed(locks.shutdown()).await;
-    assert!(closed.is_err(), "`shutdown` reports what it could not release");
-    assert!(took < 8 * SECOND, "{took:?}");
-    scene.server.thaw();
-    soon(calls.join_all()).await;
-    drop(locks);
-    scene.end().await;
-}
 
 /// Guarantees 7 and 12. Guards that end together do not fill the connection: what waits there for longer than `command_timeout` would be
 /// taken for a silent server, and renewals would wait behind it.

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use crate::support::child::is_alone;
 use crate::support::fixture::{Acquire, Permits, Subject};
 use crate::support::{MS, SECOND, Scene, eventually, soon};
-use lockkeeper::{LockConfig, MultiLock};
+use lockkeeper::{LockClient, LockConfig, MultiLock};
 use tokio::time::timeout;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -91,11 +91,6 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Collector {
     }
 }
 
-fn collect() {
-    let subscriber = tracing_subscriber::registry().with(Collector);
-    tracing::subscriber::set_global_default(subscriber).unwrap();
-}
-
 /// The spans about the lock with this name, in the order in which they began.
 fn spans(of: &str) -> Vec<(usize, Found)> {
     let collected = COLLECTED.lock().unwrap();
@@ -122,13 +117,22 @@ fn check(span: &Found, name: &str, parent: &str, fields: &[(&str, &str)]) {
 // --- acquires and holds ------------------------------------------------------------------------------------------------
 
 #[tokio::test]
-async fn an_acquire_has_a_span_with_its_outcome() {
-    if !is_alone("spans::an_acquire_has_a_span_with_its_outcome") {
+async fn acquires_and_holds_have_spans() {
+    if !is_alone("spans::acquires_and_holds_have_spans") {
         return;
     }
-    collect();
+    let subscriber = tracing_subscriber::registry().with(Collector);
+    tracing::subscriber::set_global_default(subscriber).unwrap();
     let scene = Scene::start();
-    let locks = scene.client().await;
+    let locks = scene.client_with(LockConfig::builder().watchdog_lease(SECOND)).await;
+    an_acquire_has_a_span_with_its_outcome(&locks).await;
+    the_span_of_a_hold_is_beside_that_of_its_acquire(&locks).await;
+    a_loss_is_an_event_in_the_span_of_the_hold(&scene, &locks).await;
+    drop(locks);
+    scene.end().await;
+}
+
+async fn an_acquire_has_a_span_with_its_outcome(locks: &LockClient) {
     let holder = locks.rlock("spans:held").lock().await.unwrap();
     async {
         assert!(locks.rlock("spans:held").try_lock().await.unwrap().is_none());
@@ -154,18 +158,9 @@ async fn an_acquire_has_a_span_with_its_outcome() {
 
     holder.unlock().await.unwrap();
     assert!(spans("spans:held")[1].1.is_closed);
-    drop(locks);
-    scene.end().await;
 }
 
-#[tokio::test]
-async fn the_span_of_a_hold_is_beside_that_of_its_acquire() {
-    if !is_alone("spans::the_span_of_a_hold_is_beside_that_of_its_acquire") {
-        return;
-    }
-    collect();
-    let scene = Scene::start();
-    let locks = scene.client().await;
+async fn the_span_of_a_hold_is_beside_that_of_its_acquire(locks: &LockClient) {
     async fn test(mut lock: impl Acquire, name: &str, kind: &str) {
         let lock_and_unlock = async {
             let guard = lock.lock().await.unwrap();
@@ -195,7 +190,7 @@ async fn the_span_of_a_hold_is_beside_that_of_its_acquire() {
     let multi = MultiLock::new([locks.rlock("spans:f"), locks.rlock("spans:g")]).unwrap();
     test(multi, "spans:f, spans:g", "multi").await;
 
-    test(Permits::lock(&locks, "spans:h"), "permits of spans:h", "semaphore").await;
+    test(Permits::lock(locks, "spans:h"), "permits of spans:h", "semaphore").await;
     locks.semaphore("permits of spans:h", 1).delete().await.unwrap();
 
     // The span of a claim has the name of the group, and that of its hold has its own.
@@ -205,19 +200,9 @@ async fn the_span_of_a_hold_is_beside_that_of_its_acquire() {
     let [(_, held)] = &spans("spans:i")[..] else { panic!("one hold") };
     assert!(acquired.fields["kind"] == "claim" && acquired.fields["outcome"] == "granted", "{acquired:?}");
     assert!(held.fields["kind"] == "claim" && held.is_closed && has_event(*acquire, "running a script"));
-    drop(claims);
-    drop(locks);
-    scene.end().await;
 }
 
-#[tokio::test]
-async fn a_loss_is_an_event_in_the_span_of_the_hold() {
-    if !is_alone("spans::a_loss_is_an_event_in_the_span_of_the_hold") {
-        return;
-    }
-    collect();
-    let scene = Scene::start();
-    let locks = scene.client_with(LockConfig::builder().watchdog_lease(SECOND)).await;
+async fn a_loss_is_an_event_in_the_span_of_the_hold(scene: &Scene, locks: &LockClient) {
     let guard = locks.rlock("spans:lost").lock().await.unwrap();
     let hold = spans("spans:lost")[1].0;
     scene.server.run::<()>(&["DEL", "spans:lost"]);
@@ -227,6 +212,4 @@ async fn a_loss_is_an_event_in_the_span_of_the_hold() {
     assert!(!spans("spans:lost")[1].1.is_closed, "the guard exists");
     drop(guard);
     eventually("the span ends", || spans("spans:lost")[1].1.is_closed, |&is_closed| is_closed).await;
-    drop(locks);
-    scene.end().await;
 }

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::support::{SECOND, Scene, eventually, listens, patient, soon};
+use crate::support::{SECOND, Scene, eventually, patient, soon};
 
 /// Opens streams to a server, counts them, and fails or panics on demand.
 #[derive(Default)]
@@ -35,30 +35,6 @@ impl Tunnel {
             }
         })
     }
-}
-
-#[tokio::test]
-async fn commands_and_messages_take_the_streams_of_the_connector() {
-    let (scene, tunnel) = (Scene::start(), Arc::<Tunnel>::default());
-    // A message wakes the waiter, or it sleeps on.
-    let config = patient().connections(1).safety_poll(3_600 * SECOND).build().unwrap();
-    let locks = LockClient::connect_with(tunnel.source(&scene), config).await.unwrap();
-    let guard = locks.rlock("a").lock().await.unwrap();
-    assert_eq!(tunnel.opened.load(Ordering::Relaxed), 1, "one for commands");
-    let waiting = tokio::spawn({
-        let mut lock = locks.rlock("a");
-        async move { lock.lock().await.unwrap().unlock().await.unwrap() }
-    });
-    listens(&scene.server).await;
-    assert_eq!(tunnel.opened.load(Ordering::Relaxed), 2, "one for messages");
-    guard.unlock().await.unwrap();
-    soon(waiting).await.unwrap();
-
-    scene.disconnect().await;
-    soon(locks.rlock("a").lock()).await.unwrap().unlock().await.unwrap();
-    assert!(tunnel.opened.load(Ordering::Relaxed) > 2, "another one for commands");
-    drop(locks);
-    scene.end().await;
 }
 
 #[tokio::test]

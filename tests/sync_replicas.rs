@@ -133,7 +133,7 @@ for_each_lock! {
 }
 
 for_each_lock! {
-    permit: Permits => {
+    claim: ClaimedNames, permit: Permits => {
         a_hold_that_no_replica_has_is_not_granted
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::{MS, SECOND, Scene, eventually, fixed, patient, soon};
+use crate::support::{MS, SECOND, Scene, eventually, patient, soon, waiter};
 use lockkeeper::LockClient;
 
 fn hash(scene: &Scene, key: &str) -> BTreeMap<String, String> {
@@ -83,10 +83,7 @@ async fn a_client_that_follows_redissons_rules_interoperates() {
     scene.server.run::<()>(&["PEXPIRE", "a", "60000"]);
     assert!(locks.rlock("a").try_lock().await.unwrap().is_none());
     assert_eq!(locks.inspect("a").await.unwrap().unwrap().holders[0].owner, other_owner);
-    let waiting = tokio::spawn({
-        let locks = locks.clone();
-        async move { locks.rlock("a").lock().await.unwrap() }
-    });
+    let waiting = waiter(locks.rlock("a"));
     eventually("the waiter subscribes", || scene.server.channels(), |channels| *channels == [CHANNEL]).await;
     scene.server.run::<()>(&["DEL", "a"]);
     scene.server.run::<()>(&["PUBLISH", CHANNEL, "0"]);
@@ -115,33 +112,12 @@ async fn a_name_prefix_is_part_of_all_names() {
     assert_eq!((guard.name(), lock.name()), ("lock", "lock"), "the API returns the name without the prefix");
     assert_eq!(scene.server.run::<Vec<String>>(&["KEYS", "*"]), ["test::lock"]);
     assert!(locks.inspect("lock").await.unwrap().is_some());
-    let waiting = tokio::spawn({
-        let locks = locks.clone();
-        async move { locks.rlock("lock").lock().await.unwrap().unlock().await }
-    });
+    let waiting = waiter(locks.rlock("lock"));
     let channel = "redisson_lock__channel:{test::lock}";
     eventually("the waiter subscribes", || scene.server.channels(), |channels| *channels == [channel]).await;
     guard.unlock().await.unwrap();
-    soon(waiting).await.unwrap().unwrap();
+    soon(waiting).await.unwrap().unlock().await.unwrap();
     drop((lock, locks));
-    scene.end().await;
-}
-
-/// Guarantee 13. Redisson: testLockListener. A listener on keyspace events sees a lock being released and expiring.
-#[tokio::test]
-async fn keyspace_events_tell_of_release_and_expiry() {
-    let scene = Scene::start();
-    scene.server.run::<()>(&["CONFIG", "SET", "notify-keyspace-events", "Egx"]);
-    let locks = scene.client().await;
-    let mut connection = scene.server.connect().unwrap();
-    let mut hearing = connection.as_pubsub();
-    hearing.subscribe(&["__keyevent@0__:del", "__keyevent@0__:expired"]).unwrap();
-    locks.rlock("a").lock().await.unwrap().unlock().await.unwrap();
-    assert_eq!(hearing.get_message().unwrap().get_channel_name(), "__keyevent@0__:del");
-    locks.rlock("a").with(&fixed(2 * SECOND)).lock().await.unwrap().leak();
-    assert_eq!(hearing.get_message().unwrap().get_channel_name(), "__keyevent@0__:expired");
-    drop(hearing);
-    drop((connection, locks));
     scene.end().await;
 }
 

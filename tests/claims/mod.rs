@@ -3,11 +3,11 @@
 mod faults;
 mod input;
 
-use lockkeeper::{Claims, Error, FencingToken, LockConfig, LockGuard, Source};
+use lockkeeper::{Claims, Error, FencingToken, LockGuard, Source};
 use lockkeeper_testkit::Cluster;
 use tokio::time::Instant;
 
-use crate::support::{LIMIT, MS, SECOND, Scene, Server, connect, eventually, fixed, patient, soon};
+use crate::support::{LIMIT, Scene, eventually, fixed, patient, soon, waiter};
 
 const JOBS: [&str; 3] = ["1", "2", "3"];
 const COUNTER: &str = "lockkeeper_claims:{jobs}";
@@ -73,13 +73,10 @@ async fn a_claimed_name_is_an_rlock_with_a_token() {
     assert_eq!(why[0].links[0].holder.owner, claim.owner_id());
 
     // A waiter for the `RLock` is woken when the claim is released.
-    let waiting = tokio::spawn({
-        let locks = locks.clone();
-        async move { locks.rlock("{jobs}:2").lock().await.unwrap().unlock().await }
-    });
+    let waiting = waiter(locks.rlock("{jobs}:2"));
     eventually("the waiter subscribes", || scene.server.channels(), |channels| channels.len() == 1).await;
     claim.unlock().await.unwrap();
-    soon(waiting).await.unwrap().unwrap();
+    soon(waiting).await.unwrap().unlock().await.unwrap();
     rlock.unlock().await.unwrap();
     drop((jobs, locks));
     scene.end().await;
@@ -146,32 +143,4 @@ async fn a_cluster_keeps_a_group_in_one_slot() {
     other.shutdown().await.unwrap();
     locks.shutdown().await.unwrap();
     assert_eq!(cluster.keys(), [""; 0]);
-}
-
-/// Guarantee 17, with `sync_replicas`. A claim that too few replicas have is not granted.
-#[tokio::test]
-async fn a_claim_that_no_replica_has_is_not_granted() {
-    let scene = Scene::with(Server::with(&["--repl-diskless-sync-delay", "0"]));
-    let replica = Server::start();
-    replica.run::<()>(&["REPLICAOF", "127.0.0.1", &scene.server.port().to_string()]);
-    let replication = || scene.server.run::<String>(&["INFO", "replication"]);
-    eventually("the replica follows", replication, |text| text.contains("state=online")).await;
-    let config = LockConfig::builder().sync_replicas(1).command_timeout(200 * MS).retry_timeout(SECOND);
-    let locks = connect(scene.server.url(), config).await;
-    let jobs = locks.claims("jobs");
-    let first = claim(&jobs).await.unwrap();
-    assert!(replica.run::<bool>(&["EXISTS", "{jobs}:1"]));
-    replica.freeze();
-    let error = soon(jobs.claim(JOBS)).await.unwrap_err();
-    assert!(matches!(error, Error::TooFewReplicas { acknowledged: 0, wanted: 1, .. }), "{error:?}");
-    eventually("nothing is left of it", || scene.server.keys(), |keys| *keys == ["{jobs}:1"]).await;
-    replica.thaw();
-    let second = claim(&jobs).await.unwrap();
-    assert!(second.name() == "2" && replica.run::<bool>(&["EXISTS", "{jobs}:2"]));
-    first.unlock().await.unwrap();
-    second.unlock().await.unwrap();
-    locks.shutdown().await.unwrap();
-    replica.run::<()>(&["REPLICAOF", "NO", "ONE"]);
-    drop((replica, jobs, locks));
-    scene.end().await;
 }

@@ -6,8 +6,9 @@ use redis::{Connection, cmd};
 use tokio::task::block_in_place;
 
 use crate::cluster::end;
-use crate::support::fixture::{FairLocks, FencedLocks, Fixture, RLocks, ReadLocks, WriteLocks};
-use crate::support::{SECOND, eventually, listens, patient, renewed, waiter, woken_by_message};
+use crate::support::{
+    SECOND, each_is_handed_over, eventually, listens, patient, renewed, waiter, woken_by_message,
+};
 
 async fn client(group: &Cluster, database: u32) -> LockClient {
     let urls = group.urls().into_iter().map(|url| format!("{url}{database}"));
@@ -33,13 +34,10 @@ fn keys(group: &Cluster, database: u32) -> u64 {
 async fn locks_are_in_the_database_that_the_urls_name() {
     let group = Cluster::with(2, 0, SECOND, &["--cluster-databases", "16"]);
     let [ours, theirs, apart] = [client(&group, 3).await, client(&group, 3).await, client(&group, 0).await];
-    is_handed_over::<FairLocks>(&group, &ours, &theirs).await;
-    is_handed_over::<FencedLocks>(&group, &ours, &theirs).await;
-    is_handed_over::<RLocks>(&group, &ours, &theirs).await;
-    is_handed_over::<ReadLocks>(&group, &ours, &theirs).await;
-    is_handed_over::<WriteLocks>(&group, &ours, &theirs).await;
+    each_is_handed_over([&ours, &theirs], str::to_owned, || group.channels()).await;
 
     let guard = ours.rlock("a").lock().await.unwrap();
+    assert_eq!((keys(&group, 3), keys(&group, 0)), (2, 0), "the lock, and the counter of the fenced one");
     let other = apart.rlock("a").try_lock().await.unwrap().expect("another lock: it is in database 0");
     assert_eq!(theirs.list("a").await.unwrap().locks.len(), 1);
     let slot = group.slot_of("a");
@@ -56,15 +54,4 @@ async fn locks_are_in_the_database_that_the_urls_name() {
     other.unlock().await.unwrap();
     end(&group, [&ours, &theirs, &apart]).await;
     eventually("only the counter of the fenced lock is left", || keys(&group, 3), |keys| *keys == 1).await;
-}
-
-async fn is_handed_over<F: Fixture>(group: &Cluster, ours: &LockClient, theirs: &LockClient) {
-    let before = keys(group, 3);
-    let guard = F::lock(ours, "handed over").lock().await.unwrap();
-    assert!(keys(group, 3) > before);
-    assert!(F::rival(theirs, "handed over").try_lock().await.unwrap().is_none());
-    let waiting = waiter(F::rival(theirs, "handed over"));
-    listens(&group.servers[group.master_of_key("handed over")]).await;
-    guard.unlock().await.unwrap();
-    woken_by_message(waiting).await.unlock().await.unwrap();
 }

@@ -7,8 +7,10 @@ use lockkeeper::{LockClient, LockConfig, LockConfigBuilder, Source};
 use lockkeeper_testkit::{Cluster, Proxy};
 
 use crate::cluster::{client_with, end};
-use crate::support::fixture::{FairLocks, FencedLocks, Fixture, RLocks, ReadLocks, WriteLocks};
-use crate::support::{SECOND, eventually, listens, patient, soon, waiter, woken_by_message};
+use crate::support::fixture::RLocks;
+use crate::support::{
+    SECOND, each_is_handed_over, eventually, is_handed_over, listens, patient, waiter, woken_by_message,
+};
 
 /// A message wakes a waiter, or it sleeps on.
 fn config(is_sharded: bool) -> LockConfigBuilder {
@@ -19,16 +21,6 @@ fn config(is_sharded: bool) -> LockConfigBuilder {
 async fn plain_clients(group: &Cluster) -> [LockClient; 2] {
     let client = async || client_with(group, config(false)).await;
     [client().await, client().await]
-}
-
-async fn is_handed_over<F: Fixture>(group: &Cluster, [ours, theirs]: &[LockClient; 2], name: &str) {
-    let guard = F::lock(ours, name).lock().await.unwrap();
-    F::lock(ours, name).check().await.unwrap();
-    let mut rival = F::rival(theirs, name);
-    let waiting = tokio::spawn(async move { rival.lock().await.unwrap().unlock().await.unwrap() });
-    listens(&group.servers[group.master_of_key(name)]).await;
-    guard.unlock().await.unwrap();
-    soon(waiting).await.unwrap();
 }
 
 fn calls(group: &Cluster, command: &str) -> u64 {
@@ -44,12 +36,8 @@ async fn plain_messages_wake_the_waiters_of_every_master() {
     }
     let clients = plain_clients(&group).await;
     for index in 0..3 {
-        let name = |text| group.name_on(index, text);
-        is_handed_over::<FairLocks>(&group, &clients, &name("fair")).await;
-        is_handed_over::<FencedLocks>(&group, &clients, &name("fenced")).await;
-        is_handed_over::<ReadLocks>(&group, &clients, &name("read")).await;
-        is_handed_over::<RLocks>(&group, &clients, &name("rlock")).await;
-        is_handed_over::<WriteLocks>(&group, &clients, &name("write")).await;
+        let name = |text: &str| group.name_on(index, text);
+        each_is_handed_over(clients.each_ref(), name, || group.channels()).await;
     }
     assert!(calls(&group, "publish") >= 15 && calls(&group, "subscribe") >= 15);
     assert_eq!((calls(&group, "spublish"), calls(&group, "ssubscribe")), (0, 0));
@@ -60,7 +48,7 @@ async fn plain_messages_wake_the_waiters_of_every_master() {
 async fn messages_are_plain_if_the_servers_lack_sharded_messages() {
     let group = Cluster::with(1, 0, 60 * SECOND, &["--rename-command", "SPUBLISH", ""]);
     let clients = [client_with(&group, config(true)).await, client_with(&group, config(false)).await];
-    is_handed_over::<RLocks>(&group, &clients, "a").await;
+    is_handed_over::<RLocks>(clients.each_ref(), "a", || group.channels()).await;
     assert_eq!(calls(&group, "ssubscribe"), 0);
     end(&group, &clients).await;
 }
@@ -70,7 +58,7 @@ async fn messages_are_sharded_by_default() {
     let group = Cluster::start(1, 0);
     let plain = LockConfig::default().to_builder().retry_timeout(60 * SECOND);
     let clients = [client_with(&group, config(true)).await, client_with(&group, plain).await];
-    is_handed_over::<RLocks>(&group, &clients, "a").await;
+    is_handed_over::<RLocks>(clients.each_ref(), "a", || group.channels()).await;
     assert!(calls(&group, "spublish") > 0 && calls(&group, "ssubscribe") > 0);
     assert_eq!((calls(&group, "publish"), calls(&group, "subscribe")), (0, 0));
     end(&group, &clients).await;

@@ -9,7 +9,6 @@ mod failover;
 mod half_moved;
 mod identity;
 mod late_copies;
-mod listing;
 mod messages;
 mod renewals;
 mod replies;

@@ -1,17 +1,11 @@
 //! Many holds in many slots, whose renewals are sent together.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
-
 use futures_util::future::{join_all, try_join_all};
 use lockkeeper::LockGuard;
-use lockkeeper_testkit::{Cluster, lua};
-use tokio::time::Instant;
+use lockkeeper_testkit::Cluster;
 
-use crate::cluster::late_copies::announce_proxy;
 use crate::cluster::{client_with, end};
-use crate::support::{SECOND, eventually, patient, renewed};
+use crate::support::{SECOND, patient, renewed};
 
 const HOLDS: usize = 300;
 
@@ -41,44 +35,4 @@ async fn renewals_that_are_sent_together_follow_redirects_and_load_their_scripts
 
 async fn all_renewed(guards: &[LockGuard]) {
     join_all(guards.iter().map(renewed)).await;
-}
-
-/// Guarantee 7. A server can lack the flag, or want to know the keys of a script before the script runs.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_refuses_scripts_about_several_slots_is_asked_about_one_at_a_time_from_then_on() {
-    const LEASE: Duration = Duration::from_secs(3);
-    type Refusal = fn(usize) -> String;
-    let refusals: [Refusal; 2] = [
-        |_| "-ERR Unexpected flag in script shebang: allow-cross-slot-keys\r\n".to_owned(),
-        |keys| format!("*{keys}\r\n") + &"$34\r\nERR script tried an undeclared key\r\n".repeat(keys),
-    ];
-    let hash = lua::of_slots_hash("rlock/renew.lua");
-    for refusal in refusals {
-        let group = Cluster::start(1, 0);
-        let proxy = announce_proxy(&group, 0).await;
-        let (hash, refused) = (hash.clone(), Arc::new(AtomicUsize::new(0)));
-        let count = Arc::clone(&refused);
-        proxy.answer(move |words| {
-            let is_it = words[0] == "EVALSHA" && words[1] == hash;
-            is_it.then(|| {
-                count.fetch_add(1, Ordering::Relaxed);
-                refusal(words[3].parse().expect("the number of keys"))
-            })
-        });
-        let locks = client_with(&group, patient().watchdog_lease(LEASE)).await;
-        let mut guards = Vec::new();
-        for number in 0..20 {
-            guards.push(locks.rlock(format!("{number}")).lock().await.unwrap());
-        }
-        let refused = || refused.load(Ordering::Relaxed);
-        eventually("a batch is refused", refused, |&times| times > 0).await;
-        all_renewed(&guards).await;
-        let (start, before) = (Instant::now(), refused());
-        while start.elapsed() < 2 * LEASE {
-            all_renewed(&guards).await;
-        }
-        assert_eq!(refused(), before, "batches are refused again and again");
-        try_join_all(guards.into_iter().map(LockGuard::unlock)).await.unwrap();
-        end(&group, [&locks]).await;
-    }
 }

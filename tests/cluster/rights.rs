@@ -5,8 +5,7 @@ use lockkeeper::{Error, LockClient, LockGuard, Source};
 use lockkeeper_testkit::Cluster;
 
 use crate::cluster::{client, end};
-use crate::support::fixture::{FairLocks, FencedLocks, Fixture, RLocks, ReadLocks, WriteLocks};
-use crate::support::{SECOND, announces, listens, patient, renewed, soon, waiter};
+use crate::support::{SECOND, announces, each_is_handed_over, patient, renewed};
 
 /// Makes the user on each node: nodes do not share users.
 fn grant(group: &Cluster) {
@@ -21,15 +20,6 @@ fn grant(group: &Cluster) {
         // Older servers do not know it.
         let _ = server.try_run::<()>(&["ACL", "SETUSER", "locker", "+client|setinfo"]);
     }
-}
-
-async fn is_handed_over<F: Fixture>(group: &Cluster, [ours, theirs]: [&LockClient; 2], name: &str) {
-    let guard = F::lock(ours, name).lock().await.unwrap();
-    F::lock(ours, name).check().await.unwrap();
-    let waiting = waiter(F::rival(theirs, name));
-    listens(&group.servers[group.master_of_key(&format!("shop:{name}"))]).await;
-    guard.unlock().await.unwrap();
-    soon(waiting).await.unwrap().unlock().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -48,11 +38,7 @@ async fn the_documented_rights_are_enough_in_a_cluster() {
     };
     let (ours, theirs) = (connect().await, connect().await);
     let both = [&ours, &theirs];
-    is_handed_over::<FairLocks>(&group, both, "fair").await;
-    is_handed_over::<FencedLocks>(&group, both, "fenced").await;
-    is_handed_over::<ReadLocks>(&group, both, "read").await;
-    is_handed_over::<RLocks>(&group, both, "rlock").await;
-    is_handed_over::<WriteLocks>(&group, both, "write").await;
+    each_is_handed_over(both, str::to_owned, || group.channels()).await;
     announces(&ours, &theirs, "leader").await;
 
     let slot = group.slot_of("shop:a");

@@ -2,20 +2,17 @@
 
 use std::fmt::Debug;
 use std::future::Future;
-use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use lockkeeper::{BaseLock, Claims, Error, Lock, LockClient, LockGuard, MultiLock, Result, Semaphore};
-use tokio::task::{JoinHandle, JoinSet, yield_now};
+use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_test::task;
 
 use crate::conformance::Fixture;
-use crate::support::{
-    LIMIT, MS, SECOND, Scene, connect, eventually, patient, soon, source, tasks, timed, woken,
-};
+use crate::support::{LIMIT, MS, SECOND, Scene, connect, eventually, patient, soon, source, tasks, woken};
 
 /// More polls than any future here needs.
 const MOST_POLLS: usize = 200;
@@ -459,69 +456,12 @@ pub async fn a_dropped_call_leaves_nothing<D: Droppable>() {
     it.end().await;
 }
 
-/// Guarantee 11.
-pub async fn drops_at_random_moments_under_load_leave_nothing<F: Fixture>() {
-    const TASKS: usize = 12;
-    const DROPS: usize = 60;
-    let it = Sweep::new::<F>().await;
-    let mut working = JoinSet::new();
-    for task in 0..TASKS {
-        let locks = it.locks.clone();
-        working.spawn(async move {
-            let lock = |round| F::rival(&locks, &format!("load {}", (task + round) % 3));
-            // How long two holds take on this machine.
-            let ((), whole) = timed(two_holds(lock(0))).await;
-            let mut completed = 0;
-            for round in 1..=DROPS {
-                // A timer is too coarse for some of the moments, so the others count polls.
-                let mut work = pin!(two_holds(lock(round)));
-                let mut is_done = false;
-                if round % 2 == 0 {
-                    is_done = timeout(whole.mul_f64(moment(task, round)), work).await.is_ok();
-                } else {
-                    for _ in 0..=round % 7 {
-                        is_done = is_done || work.as_mut().now_or_never().is_some();
-                        yield_now().await;
-                    }
-                }
-                completed += usize::from(is_done);
-            }
-            completed
-        });
-    }
-    let completed: usize = working.join_all().await.into_iter().sum();
-    assert!(
-        completed > 0 && completed < TASKS * DROPS,
-        "{completed} of all futures completed: some must complete and some must be dropped"
-    );
-    for name in 0..3 {
-        let mut rival = F::rival(&it.beside, &format!("load {name}"));
-        timeout(LIMIT / 2, rival.lock()).await.expect("it is free").unwrap().unlock().await.unwrap();
-    }
-    it.is_clean::<F>(&"load", Vec::new()).await;
-    it.end().await;
-}
-
-async fn two_holds(mut lock: Lock<'_, impl BaseLock>) {
-    let outer = lock.lock().await.unwrap();
-    let inner = lock.lock().await.unwrap();
-    yield_now().await;
-    inner.unlock().await.unwrap();
-    outer.unlock().await.unwrap();
-}
-
-/// Spread evenly from 0 to 2: up to twice the time that the work takes.
-fn moment(task: usize, round: usize) -> f64 {
-    ((task * 7_919 + round * 104_729) % 2_000) as f64 / 1_000.0
-}
-
 /// Guarantee 18.
 pub async fn shutdown_reports_what_it_could_not_release<F: Fixture>() {
     let scene = Scene::start();
-    scene.server.run::<()>(&["ACL", "SETUSER", "u", "on", ">s", "~*", "&*", "+@all"]);
-    let locks = connect(format!("redis://u:s@127.0.0.1:{}/", scene.server.port()), patient()).await;
+    let locks = connect(scene.user("~* &* +@all"), patient()).await;
     let guard = F::lock(&locks, "a").lock().await.unwrap();
-    scene.server.run::<()>(&["ACL", "SETUSER", "u", "-hdel", "-del"]);
+    scene.user("-hdel -del");
     drop(guard);
     let error = soon(locks.shutdown()).await.unwrap_err();
     assert!(matches!(error, Error::Permission(_)), "{error:?}");

@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use lockkeeper::{Error, LockClient};
 use tokio::task::{JoinSet, yield_now};
-use tokio::time::sleep;
 
 use crate::conformance::{Subject, client_with_lease};
 use crate::support::fixture::Acquire;
-use crate::support::{MS, SECOND, Scene, Server, renewed, soon};
+use crate::support::{SECOND, Scene, Server, renewed, soon};
 
 /// A counter that loses updates if two tasks count at the same time.
 #[derive(Default)]
@@ -66,56 +65,6 @@ pub async fn many_clients_lose_no_update<F: Subject>() {
         soon(working.join_all()).await;
         assert_eq!(counter.0.load(Ordering::SeqCst), clients * rounds);
     }
-    scene.end().await;
-}
-
-/// Guarantee 11. Redisson: testSubscriptionsPerConnection, testSinglePubSub.
-pub async fn many_locks_on_few_names_leave_no_subscription<F: Subject>() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    let mut working = JoinSet::new();
-    for task in 0..32_u32 {
-        let locks = locks.clone();
-        working.spawn(async move {
-            for round in 0..20_u32 {
-                let name = format!("{}", (task + round * 7) % 5);
-                let guard = F::rival(&locks, &name).lock().await.unwrap();
-                if round % 4 == 0 {
-                    sleep(MS).await; // the section
-                }
-                guard.unlock().await.unwrap();
-            }
-        });
-    }
-    soon(working.join_all()).await;
-    drop(locks);
-    scene.end().await;
-}
-
-/// Guarantees 1 and 2. Redisson: testConcurrencyTryLockUnLock.
-pub async fn try_lock_and_unlock_never_disagree<F: Subject>() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    let counter = Arc::new(Counter::default());
-    let mut working = JoinSet::new();
-    for _ in 0..16 {
-        let (locks, counter) = (locks.clone(), Arc::clone(&counter));
-        working.spawn(async move {
-            let mut got = 0;
-            for _ in 0..200 {
-                if let Some(guard) = F::rival(&locks, "a").try_lock().await.unwrap() {
-                    counter.count().await;
-                    guard.unlock().await.expect("a granted lock can be released");
-                    got += 1;
-                }
-            }
-            got
-        });
-    }
-    let got: u32 = soon(working.join_all()).await.into_iter().sum();
-    assert!(got > 0);
-    assert_eq!(counter.0.load(Ordering::SeqCst), got);
-    drop(locks);
     scene.end().await;
 }
 

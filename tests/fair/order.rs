@@ -1,40 +1,7 @@
 //! Waiters are served in request order.
 
-use crate::fair::{KEYS, QUEUE, SCORES, config, java_queues, queue, queued, waits};
-use crate::support::{Child, LIMIT, Scene, eventually, soon};
-
-/// Guarantee 9. Fifty waiters of five processes, which are told to queue one after the other.
-#[tokio::test]
-async fn waiters_are_served_in_the_order_of_arrival() {
-    const PROCESSES: usize = 5;
-    const WAITERS: usize = 50;
-    let scene = Scene::start();
-    let locks = scene.client_with(config()).await;
-    let each = (WAITERS / PROCESSES).to_string();
-    let start =
-        |process| Child::start("fair::child", &format!("{each} told by {process}"), &scene.server.url());
-    let mut children: Vec<_> = (0..PROCESSES).map(start).collect();
-    let guard = locks.fair_lock("a").lock().await.unwrap();
-    let mut expected = Vec::new();
-    for number in 0..WAITERS {
-        let process = number * 7 % PROCESSES;
-        scene.server.run::<()>(&["RPUSH", &format!("told by {process}"), &number.to_string()]);
-        queued(&scene, number + 1).await;
-        expected.push(number.to_string());
-    }
-    guard.unlock().await.unwrap();
-    let served = || scene.server.run::<Vec<String>>(&["LRANGE", "served", "0", "-1"]);
-    assert_eq!(
-        eventually("all waiters are served", served, |served| served.len() == WAITERS).await,
-        expected
-    );
-    for child in &mut children {
-        eventually("the process ends", || child.has_ended(), |&ended| ended).await;
-    }
-    scene.server.run::<()>(&["DEL", "served"]);
-    drop(locks);
-    scene.end().await;
-}
+use crate::fair::{KEYS, QUEUE, SCORES, config, java_queues, queue, waits};
+use crate::support::{LIMIT, Scene, soon};
 
 /// Guarantee 9.
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! When a waiter keeps its place in the queue, and when it loses it.
 
-use crate::fair::{PLACES, QUEUE, SCORES, config, queue, queued, waits};
-use crate::support::{Child, LIMIT, Scene, eventually, soon, timed};
+use crate::fair::{config, queued, waits};
+use crate::support::{Child, LIMIT, Scene, timed};
 
 /// Guarantee 9. A waiting process is killed or stopped, and its waiters are passed over. Also if the first waiter dies
 /// while the lock is free.
@@ -22,56 +22,6 @@ async fn a_dead_process_is_passed_over() {
         drop(dead);
     }
     scene.server.run::<()>(&["FLUSHALL"]);
-    drop(locks);
-    scene.end().await;
-}
-
-/// Guarantee 15.
-#[tokio::test]
-async fn a_waiter_keeps_its_place_on_a_server_without_memory() {
-    let scene = Scene::start();
-    let locks = scene.client_with(config()).await;
-    let guard = locks.fair_lock("a").lock().await.unwrap();
-    let waiting = waits(&scene, &locks, 0).await;
-    // Each refused attempt calls it twice. A later attempt would need memory.
-    eventually("the waiter attempts again", || scene.server.calls("hexists"), |&calls| calls >= 4).await;
-    scene.server.run::<()>(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
-    scene.server.run::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
-    assert!(scene.server.try_run::<()>(&["SET", "x", "1"]).is_err_and(|error| error.code() == Some("OOM")));
-    let record = || scene.server.run::<Vec<String>>(&["HVALS", PLACES]);
-    for _ in 0..3 {
-        let before = record();
-        eventually("a heartbeat is recorded", record, |now| *now != before).await;
-    }
-    scene.server.run::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
-    guard.unlock().await.unwrap();
-    soon(waiting).await.unwrap();
-    drop(locks);
-    scene.end().await;
-}
-
-/// Guarantee 9. A Java client with a wrong clock removes live waiters, which attempt before their next heartbeat.
-#[tokio::test]
-async fn a_waiter_removed_from_the_queue_returns_with_its_next_attempt() {
-    let scene = Scene::start();
-    let locks = scene.client_with(config()).await;
-    let guard = locks.fair_lock("a").lock().await.unwrap();
-    let first = waits(&scene, &locks, 0).await;
-    let second = waits(&scene, &locks, 1).await;
-    let order = queue(&scene);
-    for round in 0..20 {
-        for owner in &order {
-            scene.server.run::<()>(&["LREM", QUEUE, "1", owner]);
-            scene.server.run::<()>(&["ZREM", SCORES, owner]);
-        }
-        for owner in order.iter().rev() {
-            scene.server.run::<()>(&["PUBLISH", &format!("redisson_lock__channel:{{a}}:{owner}"), "0"]);
-        }
-        eventually("both waiters are back in order", || queue(&scene), |found| *found == order).await;
-        assert_eq!(scene.server.run::<usize>(&["ZCARD", SCORES]), 2, "round {round}");
-    }
-    guard.unlock().await.unwrap();
-    assert!(soon(first).await.unwrap() < soon(second).await.unwrap());
     drop(locks);
     scene.end().await;
 }

@@ -184,8 +184,6 @@ macro_rules! rows {
             roles:
                 java_waits_for_a_reentrant_rust_holder
                 rust_waits_for_a_reentrant_java_holder
-                a_java_waiter_that_gives_up_leaves_nothing
-                a_rust_waiter_that_gives_up_leaves_nothing
                 a_java_watchdog_keeps_rust_out
                 a_rust_watchdog_keeps_java_out
                 rust_gets_the_lock_of_a_killed_jvm
@@ -193,8 +191,7 @@ macro_rules! rows {
                 java_gets_the_lock_when_a_rust_lease_ends
                 java_force_unlocks_a_rust_holder
                 rust_force_unlocks_a_java_holder
-                each_side_sees_the_holder
-                the_lock_is_handed_back_and_forth;
+                each_side_sees_the_holder;
             state:
                 the_same_operations_leave_the_same_state
                 the_differences_are_the_listed_ones

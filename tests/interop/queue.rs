@@ -7,8 +7,8 @@ use lockkeeper::{LockClient, LockConfig};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::Java;
 use crate::support::{Child, SECOND, Scene, eventually, soon};
-use crate::{Actor, Java};
 
 /// Java's scores contain the remaining lease, so a short lease lets a dead waiter go sooner.
 const WATCHDOG: Duration = Duration::from_secs(6);
@@ -42,15 +42,9 @@ impl Mixed {
     /// Starts a waiter with this number, which records it in its section. Returns when it is queued.
     async fn queues(&self, number: usize, is_java: bool, served: &Served) -> JoinHandle<()> {
         let before = self.queue();
-        let waiting = self.asks(number, is_java, served);
-        self.queued(before + 1).await;
-        waiting
-    }
-
-    fn asks(&self, number: usize, is_java: bool, served: &Served) -> JoinHandle<()> {
         let (actor, locks) = (self.java.actor(&number.to_string(), "fair"), self.locks.clone());
         let served = Arc::clone(served);
-        tokio::spawn(async move {
+        let waiting = tokio::spawn(async move {
             if is_java {
                 actor.lock("a").await.unwrap();
                 served.lock().unwrap().push(number);
@@ -60,35 +54,15 @@ impl Mixed {
                 served.lock().unwrap().push(number);
                 guard.unlock().await.unwrap();
             }
-        })
-    }
-
-    /// A Java holder, and behind it a waiter in a Rust process. [`Doomed::kill`] kills the process and then releases
-    /// the lock.
-    async fn with_a_rust_process(&self) -> Doomed {
-        let holder = self.java.actor("holder", "fair");
-        holder.lock("a").await.unwrap();
-        let process = Child::start("child", "fair hold", &self.scene.server.url());
-        self.queued(1).await;
-        Doomed { holder, process }
+        });
+        self.queued(before + 1).await;
+        waiting
     }
 
     async fn end(self) {
         self.java.end(&self.scene).await;
         drop(self.locks);
         self.scene.end().await;
-    }
-}
-
-struct Doomed {
-    holder: Actor,
-    process: Child,
-}
-
-impl Doomed {
-    async fn kill(mut self) {
-        self.process.kill();
-        self.holder.unlock("a").await.unwrap();
     }
 }
 
@@ -119,11 +93,15 @@ async fn a_mixed_queue_is_served_in_the_order_of_arrival() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_rust_process_is_passed_over() {
     let mixed = Mixed::start().await;
-    let dead = mixed.with_a_rust_process().await;
+    let holder = mixed.java.actor("holder", "fair");
+    holder.lock("a").await.unwrap();
+    let mut process = Child::start("child", "fair hold", &mixed.scene.server.url());
+    mixed.queued(1).await;
     let served = Served::default();
     let java = mixed.queues(1, true, &served).await;
     let rust = mixed.queues(2, false, &served).await;
-    dead.kill().await;
+    process.kill();
+    holder.unlock("a").await.unwrap();
     soon(java).await.unwrap(); // Java alone would take a minute
     soon(rust).await.unwrap();
     assert_eq!(*served.lock().unwrap(), [1, 2]);
@@ -145,29 +123,5 @@ async fn a_dead_java_process_is_passed_over() {
     assert!(soon(dead).await.unwrap().is_err());
     guard.unlock().await.unwrap();
     soon(waiting).await.unwrap();
-    mixed.end().await;
-}
-
-/// Guarantees 9 and 16. A Java client whose clock is an hour ahead removes all waiters, from the front.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_queue_that_a_wrong_clock_emptied_is_put_back_in_order() {
-    let mixed = Mixed::start().await;
-    let guard = mixed.locks.fair_lock("a").lock().await.unwrap();
-    let served = Served::default();
-    let mut waiting = Vec::new();
-    for number in 0..6 {
-        waiting.push(mixed.queues(number, false, &served).await);
-    }
-    for _ in 0..6 {
-        let first: String = mixed.scene.server.run(&["LPOP", "redisson_lock_queue:{a}"]);
-        mixed.scene.server.run::<()>(&["ZREM", "redisson_lock_timeout:{a}", &first]);
-    }
-    waiting.push(mixed.asks(6, true, &served));
-    mixed.queued(7).await;
-    guard.unlock().await.unwrap();
-    for waiter in waiting {
-        soon(waiter).await.unwrap();
-    }
-    assert_eq!(*served.lock().unwrap(), [0, 1, 2, 3, 4, 5, 6]);
     mixed.end().await;
 }

@@ -1,8 +1,6 @@
 //! Read-write locks: readers of both languages together, and a writer that downgrades to a reader.
 
-use std::time::Duration;
-
-use lockkeeper::{BaseLock, Error, Lock, LockClient, LockConfig, LockGuard, Owner, ReadLock, WriteLock};
+use lockkeeper::{BaseLock, Error, Lock, LockClient, LockConfig, LockGuard, ReadLock, WriteLock};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -331,104 +329,5 @@ async fn java_reads_beside_a_rust_reader_that_re_entered() {
     assert!(theirs.force_unlock("a").await.unwrap());
     assert!(guards.pop().unwrap().unlock().await.is_err());
     drop(owner);
-    stage.end().await;
-}
-
-/// A read hold of either language begins, with a lease in seconds, or ends.
-#[derive(Clone, Copy, Debug)]
-enum Step {
-    Rust {
-        owner: usize,
-        lease: u64,
-    },
-    /// Any of its holds.
-    RustLeaves {
-        owner: usize,
-        hold: usize,
-    },
-    Java {
-        thread: usize,
-        lease: u64,
-    },
-    /// The last of its holds.
-    JavaLeaves {
-        thread: usize,
-    },
-}
-
-use Step::{Java as J, JavaLeaves as JL, Rust as R, RustLeaves as RL};
-
-#[rustfmt::skip]
-const STEPS: [Step; 24] = [
-    // Java acquires with a shorter lease, and releases.
-    R { owner: 0, lease: 60 }, J { thread: 0, lease: 20 }, R { owner: 0, lease: 10 }, J { thread: 0, lease: 40 },
-    R { owner: 1, lease: 15 }, JL { thread: 0 }, RL { owner: 0, hold: 0 }, JL { thread: 0 },
-    // Java acquires with a longer lease, and releases.
-    J { thread: 1, lease: 100 }, RL { owner: 1, hold: 0 }, J { thread: 0, lease: 10 }, JL { thread: 1 },
-    // Rust acquires with a longer lease, and releases.
-    R { owner: 1, lease: 200 }, R { owner: 1, lease: 90 }, RL { owner: 1, hold: 0 }, RL { owner: 1, hold: 0 },
-    RL { owner: 0, hold: 0 },
-    // One Java reader is left. Rust acquires with a shorter lease, and releases.
-    J { thread: 0, lease: 70 }, R { owner: 0, lease: 5 }, R { owner: 0, lease: 8 }, RL { owner: 0, hold: 1 },
-    RL { owner: 0, hold: 0 },
-    JL { thread: 0 }, JL { thread: 0 },
-];
-
-/// All current holds; those of Java by thread, as the times at which they end.
-struct Holds {
-    rust: [Vec<LockGuard>; 2],
-    java: [Vec<Instant>; 2],
-}
-
-impl Holds {
-    async fn take(&mut self, step: Step, stage: &Stage, owners: &mut [Owner; 2]) {
-        let thread = |number: usize| stage.java.actor(&number.to_string(), "read");
-        match step {
-            R { owner, lease } => {
-                let lock = owners[owner].read_write_lock("a").with(&fixed(Duration::from_secs(5 * lease)));
-                self.rust[owner].push(lock.into_read().lock().await.unwrap());
-            }
-            RL { owner, hold } => self.rust[owner].remove(hold).unlock().await.unwrap(),
-            J { thread: number, lease } => {
-                let lease = Duration::from_secs(5 * lease);
-                self.java[number].push(Instant::now() + lease);
-                thread(number).lock_for("a", lease).await.unwrap();
-            }
-            JL { thread: number } => {
-                self.java[number].pop();
-                thread(number).unlock("a").await.unwrap();
-            }
-        }
-    }
-
-    /// The longest remaining lease of all holds.
-    fn last(&self) -> Option<Duration> {
-        let rust = self.rust.iter().flatten().map(LockGuard::remaining);
-        let java = self.java.iter().flatten().map(|end| end.saturating_duration_since(Instant::now()));
-        rust.chain(java).max()
-    }
-}
-
-/// Guarantee 4. With several holds and different leases in both languages, the lock lasts as long as the longest of
-/// them.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_release_ends_the_lock_of_another_reader() {
-    let stage = Stage::start().await;
-    let mut owners = [stage.locks.owner(), stage.locks.owner()];
-    let mut holds = Holds { rust: [Vec::new(), Vec::new()], java: [Vec::new(), Vec::new()] };
-    for (number, step) in STEPS.into_iter().enumerate() {
-        holds.take(step, &stage, &mut owners).await;
-        let left = left(&stage.scene); // read before the expected time, which shrinks
-        let Some(last) = holds.last() else { continue };
-        let left = Duration::from_millis(left.try_into().expect("the lock is held"));
-        // Each release in Java rounds the lease.
-        assert!(left + 10 * MS > last, "after step {number}, {step:?}: {left:?} of {last:?}");
-        no_writer_gets_in(&stage.locks, &stage.java, &format!("after step {number}, {step:?}")).await;
-        let present = holds.rust.iter().filter(|holds| !holds.is_empty()).count()
-            + holds.java.iter().filter(|holds| !holds.is_empty()).count();
-        assert_eq!(readers(&stage.scene), present, "after step {number}, {step:?}");
-    }
-    assert_eq!((readers(&stage.scene), left(&stage.scene)), (0, -2));
-    drop(owners);
     stage.end().await;
 }

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use lockkeeper::{Error, LockClient, PermitId, Source};
-use lockkeeper_testkit::Cluster;
+use lockkeeper::{Error, LockClient, PermitId};
 
 use crate::java::Actor;
-use crate::support::{MS, SECOND, eventually, fixed, listens, patient, quiet, soon, timed};
+use crate::support::{MS, SECOND, eventually, fixed, listens, patient, quiet, timed};
 use crate::{Java, Stage};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -168,40 +167,4 @@ async fn a_java_clock_that_is_ahead_of_the_slack_takes_a_permit_and_its_renewal_
 
 async fn client(stage: &Stage, lease: Duration) -> LockClient {
     stage.scene.client_with(patient().watchdog_lease(lease)).await
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn permits_are_shared_in_a_cluster() {
-    let group = Cluster::start(3, 0);
-    let java = Java::at(&group.urls().join(","), &[]).await;
-    // An older Redisson does not know messages that stay in their slot.
-    let config =
-        patient().sharded_messages(java.is_at_least(3, 22)).safety_poll(3_600 * SECOND).build().unwrap();
-    let locks = LockClient::connect_with(Source::cluster(group.urls()), config).await.unwrap();
-    let actor = actor(&java, "one");
-    for name in ["a", "b", "{tag}:c"] {
-        let semaphore = locks.semaphore(name, 1);
-        let ours = semaphore.acquire().await.unwrap();
-        assert_eq!(actor.try_permit(name, Duration::ZERO, LEASE).await.unwrap(), None);
-        let waiting = tokio::spawn({
-            let (actor, name) = (actor.clone(), name.to_owned());
-            async move { actor.acquire_permit(&name, LEASE).await.unwrap() }
-        });
-        eventually("Java listens", || group.channels(), |channels| channels.len() == 1).await;
-        quiet(|| group.servers.iter().map(|server| server.scripts()).sum()).await; // it attempts once more
-        ours.unlock().await.unwrap();
-        let theirs = soon(waiting).await.unwrap();
-        let next = tokio::spawn({
-            let semaphore = semaphore.clone();
-            async move { semaphore.acquire().await.unwrap() }
-        });
-        eventually("we listen", || group.channels(), |channels| channels.len() == 1).await;
-        quiet(|| group.servers.iter().map(|server| server.scripts()).sum()).await;
-        assert!(actor.release_permit(name, &theirs).await.unwrap());
-        let (next, waited) = timed(next).await;
-        assert!(waited < 5 * SECOND, "{waited:?}");
-        next.unwrap().unlock().await.unwrap();
-        semaphore.delete().await.unwrap();
-    }
-    drop((java, locks));
 }

@@ -104,9 +104,7 @@ async fn an_announcement_is_repeated_at_half_its_time() {
 #[tokio::test]
 async fn without_the_right_to_announce_a_leader_leads_and_says_so_once() {
     let scene = Scene::start();
-    let rules = ["~a", "~redisson_lock_token:*", "~lockkeeper_client:*", "&*", "+@all"];
-    scene.server.run::<()>(&[&["ACL", "SETUSER", "narrow", "on", ">secret"], &rules[..]].concat());
-    let url = format!("redis://narrow:secret@127.0.0.1:{}/", scene.server.port());
+    let url = scene.user("~a ~redisson_lock_token:* ~lockkeeper_client:* &* +@all");
     let events = Events::default();
     let collecting = events.collect();
     let locks = connect(url, patient()).await;

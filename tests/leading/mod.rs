@@ -1,7 +1,6 @@
 //! Leading: at most one candidate leads, its work ends before another one's begins, terms grow, and followers learn who leads.
 
 mod announcing;
-mod processes;
 mod shutdown;
 mod stepping_down;
 mod watching;
@@ -9,44 +8,13 @@ mod watching;
 use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use crate::support::events::Events;
-use crate::support::{MS, Scene, child, connect, patient, poll_until, soon};
+use crate::support::{MS, Scene, patient, poll_until, soon};
 use lockkeeper::Error;
 use lockkeeper::leader::{Candidate, Leadership};
-use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
-
-/// Watchdog lease of the candidates in processes of their own.
-const LEASE: Duration = Duration::from_secs(2);
-
-/// A candidate in a process of its own. In a normal test run it does nothing.
-#[tokio::test]
-async fn child() {
-    let Some((role, url)) = child::role() else { return };
-    let locks = connect(url, patient().watchdog_lease(LEASE)).await;
-    let work = async |leadership: Leadership| {
-        loop {
-            // The clock is read first: if the term is not over after that, it was not over at that time.
-            let now = now();
-            if !leadership.is_over() {
-                println!("at {} {}", leadership.term(), now.as_nanos());
-            }
-            sleep(2 * MS).await;
-        }
-    };
-    let said = if role == "announcing" { "child" } else { "" };
-    let result: lockkeeper::Result<()> = Candidate::new(&locks, "a").announce(said).unwrap().run(work).await;
-    println!("unexpected: {result:?}");
-}
-
-/// A clock that all processes share.
-fn now() -> Duration {
-    clock_gettime(ClockId::Boottime).try_into().unwrap()
-}
 
 /// Removes the counter of the fenced lock, which stays.
 fn forget_counter(scene: &Scene) {

@@ -1,66 +1,11 @@
 //! A leader that steps down makes way for another candidate.
 
-use std::sync::atomic::Ordering;
-
 use lockkeeper::LockOptions;
 use lockkeeper::leader::{Candidate, Leadership};
 
 use super::{forget_counter, run};
 use crate::support::events::Events;
 use crate::support::{MS, SECOND, Scene, at_most, eventually, fixed, listens, soon};
-
-#[tokio::test]
-async fn a_leader_that_steps_down_makes_way_for_another() {
-    let scene = Scene::start();
-    let (locks, beside) = (scene.client().await, scene.client().await);
-    let (one, other) = (Candidate::new(&locks, "a"), Candidate::new(&beside, "a"));
-    let (handle, other_handle) = (one.handle(), other.handle());
-    // Nobody leads: this does nothing.
-    handle.step_down();
-    let mut one = run(one);
-    let (first, first_works) = one.begins().await;
-    let mut other = run(other);
-    listens(&scene.server).await;
-    // It does not lead: this does nothing.
-    other_handle.step_down();
-    handle.step_down();
-    let (second, second_works) = other.begins().await;
-    assert!(first.is_over() && !first_works.load(Ordering::SeqCst), "two at work");
-    assert!(second.term() > first.term());
-    other_handle.step_down();
-    // On a busy machine both can have rested by the time at which one of them campaigns.
-    let (third, _) = tokio::select! {
-        begins = one.begins() => begins,
-        begins = other.begins() => begins,
-    };
-    assert!(second.is_over() && !second_works.load(Ordering::SeqCst), "two at work");
-    assert!(third.term() > second.term());
-    one.end().await;
-    other.end().await;
-    drop((locks, beside));
-    forget_counter(&scene);
-    scene.end().await;
-}
-
-#[tokio::test]
-async fn the_longest_term_ends() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    for options in [at_most(SECOND), fixed(SECOND)] {
-        let events = Events::default();
-        let collecting = events.collect();
-        let mut running = run(Candidate::new(&locks, "a").with(&options));
-        let (first, is_at_work) = running.begins().await;
-        let (second, _) = running.begins().await;
-        assert!(first.is_over() && !is_at_work.load(Ordering::SeqCst) && second.term() > first.term());
-        assert!(events.text().contains("its longest term ended"), "{}", events.text());
-        drop(collecting);
-        running.end().await;
-    }
-    drop(locks);
-    forget_counter(&scene);
-    scene.end().await;
-}
 
 /// The end of such a term is planned. A term is so short here that its hold always ends before the candidate steps down.
 #[tokio::test]

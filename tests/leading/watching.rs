@@ -80,20 +80,6 @@ async fn a_leader_that_announces_nothing_is_looked_up_once() {
     scene.end().await;
 }
 
-#[tokio::test]
-async fn a_shutdown_ends_a_watch() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    let mut watch = LeaderWatch::new(&locks, "a");
-    assert_eq!(change(&mut watch).await, None);
-    let waiting = tokio::spawn(async move { watch.changed().await });
-    locks.shutdown().await.unwrap();
-    let result = soon(waiting).await.unwrap();
-    assert!(matches!(result, Err(Error::Closed)), "{result:?}");
-    drop(locks);
-    scene.end().await;
-}
-
 /// The watch is on one runtime, and that of its client ends.
 #[tokio::test]
 async fn a_watch_learns_at_once_that_the_runtime_of_its_client_ended() {
@@ -121,7 +107,8 @@ async fn a_watch_listens_no_longer_after_a_shutdown() {
     let (mut watch, mut unused) = (LeaderWatch::new(&locks, "a"), LeaderWatch::new(&locks, "b"));
     assert_eq!(change(&mut watch).await, None);
     listens(&scene.server).await;
-    locks.shutdown().await.unwrap();
+    let (ended, closed) = tokio::join!(soon(watch.changed()), locks.shutdown());
+    assert!(matches!(ended, Err(Error::Closed)) && closed.is_ok(), "{ended:?}");
     eventually("no subscription is left", || scene.server.channels(), Vec::is_empty).await;
     for watch in [&mut watch, &mut unused] {
         assert!(matches!(soon(watch.changed()).await, Err(Error::Closed)));

@@ -2,7 +2,6 @@
 
 mod faults;
 mod majority;
-mod waiting;
 
 use std::time::Duration;
 

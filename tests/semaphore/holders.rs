@@ -3,44 +3,11 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use futures_util::future::join_all;
-use lockkeeper::{Error, PermitId, RemainingLease};
+use lockkeeper::{Error, PermitId};
 
 use super::{end, is_whole};
 use crate::support::events::Events;
-use crate::support::{SECOND, Scene, calls_of, connect, patient, soon};
-
-/// Each permit is an owner of its own: a task that has one and acquires another has two.
-#[tokio::test]
-async fn each_permit_is_independent_of_the_others() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    let semaphore = locks.semaphore("a", 3);
-    let permits = [semaphore.acquire().await.unwrap(), semaphore.clone().acquire().await.unwrap()];
-    assert_eq!(semaphore.available_permits().await.unwrap(), 1);
-    assert_ne!(permits[0].id(), permits[1].id());
-    let batch = semaphore.try_acquire_many(2).await.unwrap();
-    assert!(batch.is_none(), "only one is available, and a batch is all or none");
-    assert_eq!(semaphore.available_permits().await.unwrap(), 1, "a refused batch leaves nothing");
-    let [one, two] = permits;
-    one.unlock().await.unwrap();
-    assert!(!two.is_lost() && two.remaining() > 20 * SECOND);
-    let batch = semaphore.try_acquire_many(2).await.unwrap().expect("two are available");
-    assert!(semaphore.try_acquire().await.unwrap().is_none());
-    let mut held: Vec<PermitId> = batch.ids().chain(two.ids()).collect();
-    let holders = locks.inspect("a").await.unwrap().unwrap().holders;
-    let mut listed: Vec<PermitId> = holders.iter().map(|holder| holder.owner.parse().unwrap()).collect();
-    held.sort();
-    listed.sort();
-    assert_eq!(listed, held);
-    for holder in holders {
-        let RemainingLease::For(left) = holder.remaining_lease else { panic!("{holder:?} has no end") };
-        assert!(left > 20 * SECOND && left <= 32 * SECOND, "{left:?}");
-    }
-    drop((batch, two));
-    is_whole(&scene, &semaphore, 3).await;
-    drop(semaphore);
-    end(scene, [locks]).await;
-}
+use crate::support::{Scene, calls_of, connect, patient, soon};
 
 /// The server has many permits: all are listed, part by part.
 #[tokio::test]
@@ -79,21 +46,13 @@ async fn what_cannot_be_acquired_is_a_typed_error() {
     assert!("not an id".parse::<PermitId>().is_err() && "0".repeat(31).parse::<PermitId>().is_err());
     assert!(!semaphore.force_unlock("0".repeat(32).parse().unwrap()).await.unwrap());
 
-    // Keys of other types are never changed.
+    // Keys of other types are never changed. The model has more of them.
     for command in [
         &["HSET", "b", "field", "1"] as &[&str],
         &["SET", "b", "text"],
-        &["SET", "b", "1.5"],
-        &["SET", "b", "007"],
-        &["SET", "b", "-0"],
-        &["SET", "b", "99999999999999999999"],
         // More than any client can set.
         &["SET", "b", "4294967296"],
-        &["SET", "b", "-4294967296"],
-        &["RPUSH", "b", "1"],
-        &["ZADD", "b", "1", "member"],
         &["SET", "{b}:timeout", "5"],
-        &["HSET", "{b}:timeout", "field", "1"],
     ] {
         scene.server.run::<()>(command);
         let other = locks.semaphore("b", 2);
@@ -147,52 +106,6 @@ async fn another_total_on_the_server_counts_and_is_reported_once() {
     }
     assert_eq!(reports(), 2);
     drop(beside);
-    end(scene, [locks]).await;
-}
-
-/// Another program can let a semaphore expire.
-#[tokio::test]
-async fn a_new_total_keeps_the_expiry_of_the_semaphore() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    let semaphore = locks.semaphore("a", 2);
-    drop(semaphore.acquire().await.unwrap());
-    is_whole(&scene, &semaphore, 2).await;
-    let _: u64 = scene.server.run(&["EXPIRE", "a", "1000"]);
-    for total in [5, 1] {
-        semaphore.resize(total).await.unwrap();
-        let left: i64 = scene.server.run(&["TTL", "a"]);
-        assert!((900..=1_000).contains(&left), "{left} s");
-    }
-    drop(semaphore);
-    end(scene, [locks]).await;
-}
-
-/// A smaller total takes effect as permits come back. A larger one is there at once.
-#[tokio::test]
-async fn a_new_total_takes_no_permit_away() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    let semaphore = locks.semaphore("a", 4);
-    let mut permits = Vec::new();
-    for _ in 0..4 {
-        permits.push(semaphore.acquire().await.unwrap());
-    }
-    semaphore.resize(2).await.unwrap();
-    assert_eq!(semaphore.available_permits().await.unwrap(), 0);
-    for _ in 0..2 {
-        permits.pop().unwrap().unlock().await.unwrap();
-        assert!(semaphore.try_acquire().await.unwrap().is_none(), "two of two are in use");
-    }
-    assert!(permits.iter().all(|permit| !permit.is_lost()));
-    permits.pop().unwrap().unlock().await.unwrap();
-    let next = semaphore.try_acquire().await.unwrap().expect("one of two is available");
-    assert!(semaphore.try_acquire().await.unwrap().is_none());
-    semaphore.resize(3).await.unwrap();
-    let more = semaphore.try_acquire().await.unwrap().expect("one of three is available");
-    drop((next, more, permits));
-    is_whole(&scene, &semaphore, 3).await;
-    drop(semaphore);
     end(scene, [locks]).await;
 }
 

@@ -4,7 +4,6 @@
 mod endings;
 mod faults;
 mod holders;
-mod options;
 mod passing_on;
 mod waiting;
 

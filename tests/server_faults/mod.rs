@@ -24,12 +24,9 @@ fn answers(server: &Server, command: &[&str], code: &str) -> bool {
 for_each_lock! {
     fair: FairLocks, read: ReadLocks, rlock: RLocks => {
         scripts_that_were_flushed_are_loaded_again
-        calls_ride_out_a_restart
-        a_paused_server_delays_calls_and_loses_no_hold
         out_of_memory_refuses_new_locks_but_not_renewal_or_release
         a_replica_grants_nothing
         acquires_wait_for_a_server_that_loads_its_data
         acquires_wait_for_a_server_that_is_busy_with_a_script
-        a_connection_to_a_replica_is_replaced
     }
 }

@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::support::fixture::Fixture;
 use crate::support::{
-    Faults, MS, SECOND, Scene, connect, eventually, listens, patient, renewed, soon, throughout, waiter,
+    Faults, MS, SECOND, Scene, connect, eventually, listens, patient, renewed, soon, waiter,
 };
 
 /// Guarantee 17. `NOSCRIPT`.
@@ -36,57 +36,6 @@ pub async fn scripts_that_were_flushed_are_loaded_again<F: Fixture>() {
     assert!(!lock.force_unlock().await.unwrap());
     assert!(scene.server.calls("eval") >= flushed - 1, "no script was missing, so this test shows nothing");
     drop((lock, locks));
-    scene.end().await;
-}
-
-/// Guarantee 17. A call succeeds across a restart within its limit.
-pub async fn calls_ride_out_a_restart<F: Fixture>() {
-    let mut scene = Scene::start();
-    let locks = scene.client().await;
-    for round in 0..2 {
-        scene.server.kill();
-        let locking = tokio::spawn({
-            let locks = locks.clone();
-            async move {
-                match round {
-                    0 => F::lock(&locks, "a").lock().await.map(Some),
-                    _ => F::lock(&locks, "a").try_lock_for(10 * SECOND).await,
-                }
-            }
-        });
-        throughout(300 * MS, async || assert!(!locking.is_finished())).await;
-        scene.server.start_again();
-        let guard = soon(locking).await.unwrap().unwrap().expect("the lock is free");
-        guard.unlock().await.unwrap();
-    }
-    locks.shutdown().await.unwrap();
-    drop(locks);
-    scene.end().await;
-}
-
-/// Guarantees 3 and 17. Commands time out and are repeated. The hold count stays exact.
-pub async fn a_paused_server_delays_calls_and_loses_no_hold<F: Fixture>() {
-    let scene = Scene::start();
-    let config = LockConfig::builder().command_timeout(200 * MS);
-    let locks = scene.client_with(config).await;
-    for mode in ["WRITE", "ALL"] {
-        let mut lock = F::lock(&locks, "a");
-        let paused = Instant::now();
-        scene.server.run::<()>(&["CLIENT", "PAUSE", "900", mode]);
-        let outer = soon(lock.lock()).await.unwrap();
-        assert!(paused.elapsed() > 500 * MS, "{mode}: the server was not paused: {:?}", paused.elapsed());
-        let paused = Instant::now();
-        scene.server.run::<()>(&["CLIENT", "PAUSE", "900", mode]);
-        let inner = soon(lock.lock()).await.unwrap();
-        assert!(paused.elapsed() > 500 * MS, "{mode}: the server was not paused: {:?}", paused.elapsed());
-        assert_eq!(locks.inspect("a").await.unwrap().unwrap().holders[0].holds, 2, "{mode}");
-        scene.server.run::<()>(&["CLIENT", "PAUSE", "900", mode]);
-        inner.unlock().await.unwrap();
-        outer.unlock().await.unwrap();
-        assert!(!lock.is_locked().await.unwrap(), "{mode}");
-    }
-    locks.shutdown().await.unwrap();
-    drop(locks);
     scene.end().await;
 }
 

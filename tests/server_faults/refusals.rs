@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper::{Error, LockClient};
+use lockkeeper::Error;
 
 use crate::server_faults::{answers, impatient};
 use crate::support::fixture::Fixture;
@@ -153,40 +153,6 @@ pub async fn acquires_wait_for_a_server_that_is_busy_with_a_script<F: Fixture>()
     scene.end().await;
 }
 
-/// Guarantee 17. After a failover, the address of the server may lead to the new primary while the old connection
-/// still stands.
-pub async fn a_connection_to_a_replica_is_replaced<F: Fixture>() {
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let locks = connect(proxy.url(), patient()).await;
-    let guard = F::lock(&locks, "a").lock().await.unwrap();
-    scene.server.run::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
-    let primary = Server::start();
-    let before = proxy.accepted();
-    let locking = tokio::spawn({
-        let locks = locks.clone();
-        async move { F::lock(&locks, "b").lock().await }
-    });
-    eventually("the client reconnects", || proxy.accepted(), |&now| now > before).await;
-    proxy.lead_to(primary.port());
-    soon(locking).await.unwrap().unwrap().unlock().await.unwrap();
-    assert!(
-        matches!(guard.unlock().await, Err(Error::NotHeld { .. })),
-        "the new primary does not have the hold"
-    );
-    scene.server.run::<()>(&["REPLICAOF", "NO", "ONE"]);
-    scene.server.run::<()>(&["FLUSHALL"]);
-    locks.shutdown().await.unwrap();
-    drop((locks, proxy));
-    scene.end().await;
-}
-
-/// A client of a user that this test can stop. The user has all rights.
-async fn client_of_a_user(scene: &Scene) -> LockClient {
-    scene.server.run::<()>(&["ACL", "SETUSER", "u", "on", ">s", "~*", "&*", "+@all"]);
-    connect(format!("redis://u:s@127.0.0.1:{}/", scene.server.port()), patient()).await
-}
-
 /// The locks that are held. Token counters stay.
 fn held(scene: &Scene) -> Vec<String> {
     scene.server.keys().into_iter().filter(|key| !key.contains("token")).collect()
@@ -196,17 +162,17 @@ fn held(scene: &Scene) -> Vec<String> {
 #[tokio::test]
 async fn a_release_is_repeated_until_the_user_may_log_in_again() {
     let scene = Scene::start();
-    let locks = client_of_a_user(&scene).await;
+    let locks = connect(scene.user("~* &* +@all"), patient()).await;
     let (unlocked, dropped) =
         (locks.rlock("a").lock().await.unwrap(), locks.rlock("b").lock().await.unwrap());
-    scene.server.run::<()>(&["ACL", "SETUSER", "u", "off"]);
+    scene.user("off");
     scene.server.run::<usize>(&["CLIENT", "KILL", "USER", "u"]);
     let refused = unlocked.unlock().await;
     assert!(matches!(refused, Err(Error::Authentication(_))), "{refused:?}");
     drop(dropped);
     let refused = locks.shutdown().await;
     assert!(matches!(refused, Err(Error::Authentication(_))), "{refused:?}");
-    scene.server.run::<()>(&["ACL", "SETUSER", "u", "on"]);
+    scene.user("on");
     within(5 * SECOND, "both locks are released", || held(&scene), Vec::is_empty).await;
     locks.shutdown().await.unwrap();
     drop(locks);
@@ -217,9 +183,9 @@ async fn a_release_is_repeated_until_the_user_may_log_in_again() {
 #[tokio::test]
 async fn a_refused_release_is_repeated_only_until_its_lease_has_ended() {
     let scene = Scene::start();
-    let locks = client_of_a_user(&scene).await;
+    let locks = connect(scene.user("~* &* +@all"), patient()).await;
     let guard = locks.rlock("a").with(&fixed(2 * SECOND)).lock().await.unwrap();
-    scene.server.run::<()>(&["ACL", "SETUSER", "u", "-evalsha"]);
+    scene.user("-evalsha");
     drop(guard);
     sleep(SECOND).await;
     let refused = || scene.server.refusals("evalsha");

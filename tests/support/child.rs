@@ -95,11 +95,6 @@ impl Child {
         while self.lines.recv_timeout(Duration::from_millis(200)).is_ok() {}
     }
 
-    /// Returns the lines that the child has printed and that were not read yet; all of them, if it was killed.
-    pub fn read_so_far(&mut self) -> Vec<String> {
-        if self.has_ended() { self.lines.iter().collect() } else { self.lines.try_iter().collect() }
-    }
-
     pub fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();

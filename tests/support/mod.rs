@@ -40,6 +40,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_test::task::Spawn;
 
 pub use child::Child;
+use fixture::{FairLocks, FencedLocks, Fixture, RLocks, ReadLocks, WriteLocks};
 pub use lockkeeper_testkit::lua::hash as script_hash;
 pub use lockkeeper_testkit::{Commands, Faults, Proxy, ReservedPort, lua};
 pub use options::{at_least, at_most, fixed, grouped, lingering, renewing};
@@ -102,6 +103,14 @@ impl Scene {
 
     pub async fn proxy(&self) -> Proxy {
         Proxy::to(self.server.port()).await
+    }
+
+    /// Gives these rights to the user `u`, or takes them. Returns the URL of the server for this user.
+    pub fn user(&self, rights: &str) -> String {
+        let words: Vec<&str> =
+            ["ACL", "SETUSER", "u", "on", ">secret"].into_iter().chain(rights.split(' ')).collect();
+        self.server.run::<()>(&words);
+        format!("redis://u:secret@127.0.0.1:{}/", self.server.port())
     }
 
     /// Waits until the lease of a key is renewed.
@@ -400,6 +409,35 @@ pub async fn are_wanted(locks: &LockClient, rlock: &str, fair: &str) {
     for waiting in waiting {
         soon(waiting).await.unwrap().unlock().await.unwrap();
     }
+}
+
+/// Hands a lock over to another client, which takes a message.
+pub async fn is_handed_over<F: Fixture>(
+    [ours, theirs]: [&LockClient; 2],
+    name: &str,
+    channels: impl Fn() -> Vec<String> + Sync,
+) {
+    F::lock(ours, name).check().await.unwrap();
+    let guard = F::lock(ours, name).lock().await.unwrap();
+    assert!(F::rival(theirs, name).try_lock().await.unwrap().is_none());
+    let waiting = waiter(F::rival(theirs, name));
+    eventually("the waiter subscribes", &channels, |channels| !channels.is_empty()).await;
+    guard.unlock().await.unwrap();
+    woken_by_message(waiting).await.unlock().await.unwrap();
+    eventually("no subscription is left", channels, Vec::is_empty).await;
+}
+
+/// The same for each type of lock. `name` makes a name of a word.
+pub async fn each_is_handed_over(
+    clients: [&LockClient; 2],
+    name: impl Fn(&str) -> String + Sync,
+    channels: impl Fn() -> Vec<String> + Sync,
+) {
+    is_handed_over::<FairLocks>(clients, &name("fair"), &channels).await;
+    is_handed_over::<FencedLocks>(clients, &name("fenced"), &channels).await;
+    is_handed_over::<ReadLocks>(clients, &name("read"), &channels).await;
+    is_handed_over::<RLocks>(clients, &name("rlock"), &channels).await;
+    is_handed_over::<WriteLocks>(clients, &name("write"), &channels).await;
 }
 
 /// Leads for a moment, until a follower knows what the leader announces.

@@ -3,9 +3,9 @@
 use lockkeeper::{LockClient, Source};
 use lockkeeper_testkit::{Certificates, Cluster};
 
-use crate::support::eventually;
-use crate::support::fixture::{FairLocks, FencedLocks, RLocks, ReadLocks, WriteLocks};
-use crate::tls::{certificates, certified, connect, is_handed_over, refuses_all_others};
+use crate::support::fixture::RLocks;
+use crate::support::{each_is_handed_over, eventually, is_handed_over};
+use crate::tls::{certificates, certified, connect, refuses_all_others};
 
 /// A client that was given only the first node.
 async fn client(group: &Cluster, right: &Certificates) -> LockClient {
@@ -21,13 +21,8 @@ async fn locks_follow_slots_and_masters_to_nodes_that_were_not_named() {
     let (ours, theirs) = (client(&group, &right).await, client(&group, &right).await);
     let clients = [&ours, &theirs];
     for index in 0..3 {
-        let name = |text| group.name_on(index, text);
-        let channels = || group.servers[index].channels();
-        is_handed_over::<FairLocks>(clients, &name("fair"), channels).await;
-        is_handed_over::<FencedLocks>(clients, &name("fenced"), channels).await;
-        is_handed_over::<ReadLocks>(clients, &name("read"), channels).await;
-        is_handed_over::<RLocks>(clients, &name("rlock"), channels).await;
-        is_handed_over::<WriteLocks>(clients, &name("write"), channels).await;
+        let name = |text: &str| group.name_on(index, text);
+        each_is_handed_over(clients, name, || group.servers[index].channels()).await;
     }
 
     // To nodes that were not named. A client that has just asked for the map meets no redirect.

@@ -7,8 +7,7 @@ mod invalid;
 mod sentinel;
 mod single;
 
-use crate::support::fixture::Fixture;
-use crate::support::{SECOND, eventually, patient, soon};
+use crate::support::{SECOND, patient, soon};
 use lockkeeper::{Error, LockClient, Source};
 use lockkeeper_testkit::Certificates;
 
@@ -31,20 +30,6 @@ async fn connect(source: Source) -> lockkeeper::Result<LockClient> {
     // On a busy machine, a replica can need several tries to become a master. A message wakes a waiter, or it sleeps on.
     let config = patient().retry_timeout(60 * SECOND).safety_poll(3_600 * SECOND);
     soon(LockClient::connect_with(source, config.build().unwrap())).await
-}
-
-/// A lock is handed over, which takes a message.
-async fn is_handed_over<F: Fixture>(
-    [ours, theirs]: [&LockClient; 2],
-    name: &str,
-    channels: impl Fn() -> Vec<String>,
-) {
-    let guard = F::lock(ours, name).lock().await.unwrap();
-    let mut rival = F::rival(theirs, name);
-    let waiting = tokio::spawn(async move { rival.lock().await.unwrap().unlock().await.unwrap() });
-    eventually("the waiter subscribes", channels, |channels| !channels.is_empty()).await;
-    guard.unlock().await.unwrap();
-    soon(waiting).await.unwrap();
 }
 
 fn is_refused(result: lockkeeper::Result<LockClient>, cause: &str) {

@@ -4,8 +4,8 @@ use lockkeeper::Source;
 use lockkeeper_testkit::{MASTER, Sentinels, Server};
 
 use crate::support::fixture::{FairLocks, RLocks};
-use crate::support::{SECOND, eventually, soon};
-use crate::tls::{certificates, certified, connect, is_handed_over, refuses_all_others};
+use crate::support::{SECOND, eventually, is_handed_over, soon, waiter};
+use crate::tls::{certificates, certified, connect, refuses_all_others};
 
 /// A sentinel has a connection on which it sends messages to the client.
 fn has_listener(sentinel: &Server) -> bool {
@@ -28,8 +28,7 @@ async fn locks_survive_a_failover_of_servers_with_certificates() {
     is_handed_over::<RLocks>(clients, "rlock", || group.servers[master].channels()).await;
 
     let guard = ours.rlock("a").lock().await.unwrap();
-    let mut rival = theirs.rlock("a");
-    let waiting = tokio::spawn(async move { rival.lock().await.unwrap().unlock().await.unwrap() });
+    let waiting = waiter(theirs.rlock("a"));
     eventually("the waiter subscribes", || group.servers[master].channels(), |found| !found.is_empty()).await;
     assert_eq!(group.servers[master].run::<u32>(&["WAIT", "2", "5000"]), 2, "the replicas have the lock");
     let before = group.lose_master();
@@ -37,7 +36,7 @@ async fn locks_survive_a_failover_of_servers_with_certificates() {
     let channels = || group.servers[after].channels();
     eventually("the waiter subscribes again", channels, |found| !found.is_empty()).await;
     guard.unlock().await.unwrap();
-    soon(waiting).await.unwrap();
+    soon(waiting).await.unwrap().unlock().await.unwrap();
     is_handed_over::<FairLocks>(clients, "fair", channels).await;
     for locks in clients {
         locks.shutdown().await.unwrap();
