@@ -13,7 +13,6 @@
           the hash: its name; its value; milliseconds left of its lease (-1: no expiry, -2: a dead reader); and the number of
           its grant (0: it is no living reader). A field can be in more than one part
     the error WRONGTYPE and the type, if the key is no hash and this user may ask for its type
-  Publishes  nothing
   Repeating  changes nothing
 ]]
 local lock = KEYS[1]

@@ -195,9 +195,9 @@ fn a_renewal_of_several_slots_tells_of_permits_that_have_moved() {
     const ID: &str = "0123456789abcdef";
     let scene = Scene::start();
     let acquire: Call<'_> =
-        ("semaphore/acquire.lua", &["a", "{a}:timeout"], &[ID, "3", LEASE, "0", "redisson_sc:{a}"]);
+        ("semaphore/acquire.lua", &["a", "{a}:timeout"], &[ID, "3", LEASE, "redisson_sc:{a}"]);
     assert!(matches!(scene.on_old(acquire).unwrap(), Value::Array(_)));
-    let args: &[&str] = &[LEASE, ID, "0"];
+    let args: &[&str] = &[LEASE, ID];
     let renew =
         |server| renew_of_slots(&scene, server, "semaphore/renew.lua", &["{a}:timeout"], args).remove(0);
     assert_eq!(renew(scene.old), named("RENEWED"));

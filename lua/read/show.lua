@@ -16,7 +16,6 @@
   Returns
     nil   shown
     LOST  this owner holds nothing, or a later hold
-  Publishes  nothing
   Repeating  shows the same count again. A copy that runs late can show an earlier count. After the hold ended it answers "lost"
 ]]
 local lock, channel = KEYS[1], KEYS[2]
