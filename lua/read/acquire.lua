@@ -12,8 +12,8 @@
   ARGV[3]  lease_ms     milliseconds, > 0
   ARGV[4]  valid_until  seconds of the server's time, ten digits: the script does nothing after them
 
-  With  occupied_reply replies tag_of read_write/intent_of read_write/hold_key read_write/grant_of read_write/reader_ms
-  With  read_write/written_ms
+  With  create_hold occupied_reply replies tag_of read_write/intent_of read_write/hold_key read_write/grant_of
+  With  read_write/reader_ms read_write/written_ms
 
   Returns
     nil           granted
@@ -49,7 +49,7 @@ if mode == 'write' and redis.call('hexists', lock, owner .. ':write') == 0 then
 end
 -- Within one write hold, an owner can acquire the read lock, release it and acquire it again. If the found grant is later
 -- than this one, this call is a late copy. If it is earlier, it belongs to a hold that was released.
-local found = mode and grant_of(tag, owner)
+local found = mode and grant_of(first_key)
 if found and tonumber(found) > tonumber(grant) then
   return LOST
 end
@@ -66,19 +66,19 @@ if mode ~= 'write' and not found and there > (mode and 1 or 0) then
     return wait_ms
   end
 end
--- If there is no lock, this changes nothing. A user without the right to set an expiry fails here: a later failure
--- would leave a hold without expiry.
-local is_raised = redis.call('pexpire', lock, lease_ms, 'gt') == 1
--- A lock has an expiry. A hash without an expiry is perhaps data of another program that has a field "mode".
-if mode == 'read' and not is_raised and redis.call('pttl', lock) == -1
-  and (redis.call('hlen', lock) == 1 or reader_ms(lock, tag, owner) == NOT_A_LOCK) then
-  return NOT_A_LOCK
+if mode then
+  -- A user without the right to set an expiry fails here: a later failure would leave a hold without expiry.
+  local is_raised = redis.call('pexpire', lock, lease_ms, 'gt') == 1
+  -- A lock has an expiry. A hash without an expiry is perhaps data of another program that has a field "mode".
+  if mode == 'read' and not is_raised and redis.call('pttl', lock) == -1
+    and (redis.call('hlen', lock) == 1 or reader_ms(lock, tag, owner) == NOT_A_LOCK) then
+    return NOT_A_LOCK
+  end
 end
 redis.call('set', first_key, grant, 'px', lease_ms)
 if mode then
   redis.call('hset', lock, owner, '1')
 else
-  redis.call('hset', lock, 'mode', 'read', owner, '1')
-  redis.call('pexpire', lock, lease_ms)
+  create_hold(lock, lease_ms, 'mode', 'read', owner, '1')
 end
 return nil

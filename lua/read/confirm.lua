@@ -14,7 +14,7 @@
   ARGV[5]  calm_ms   milliseconds after that, in which no client stops them for somebody else
   ARGV[6]  is_gap    1: new readers are stopped also if nobody is seen to wait; 0: not
 
-  With  replies tag_of read_write/intent_of read_write/grant_of read_write/keep_hold
+  With  replies tag_of read_write/intent_of read_write/hold_key read_write/grant_of read_write/keep_hold
 
   Returns
     RENEWED  nobody waits
@@ -26,7 +26,7 @@ local lock, channel = KEYS[1], KEYS[2]
 local owner, grant, lease_ms, stop_ms, calm_ms, is_gap = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
 local tag = tag_of(lock)
-if redis.call('hexists', lock, owner) == 0 or grant_of(tag, owner) ~= grant then
+if redis.call('hexists', lock, owner) == 0 or grant_of(hold_key(tag, owner, 1)) ~= grant then
   return LOST
 end
 keep_hold(lock, tag, owner, lease_ms)

@@ -27,7 +27,8 @@ local lock, channel = KEYS[1], KEYS[2]
 local owner, grant, usual_ms = ARGV[1], ARGV[2], ARGV[3]
 
 local tag = tag_of(lock)
-local first_key, found = hold_key(tag, owner, '1'), grant_of(tag, owner)
+local first_key = hold_key(tag, owner, '1')
+local found = grant_of(first_key)
 if redis.call('hexists', lock, owner) == 0 then
   -- Another program removed the hash. The key of the hold would remain until its lease ends, so it is deleted here.
   if found == grant then

@@ -30,7 +30,7 @@
 local MANY = 100
 
 local semaphore, permits = KEYS[1], KEYS[2]
-local ids, total, lease_ms, channel, valid_until = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
+local ids, total, lease_ms, channel, valid_until = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
 local now_ms, _, now_s = server_time()
 if now_s > valid_until then
@@ -74,7 +74,7 @@ if is_new or available <= wanted then
     available = total - redis.call('zcard', permits)
   elseif available <= 0 and #first == 0 then
     -- The set of permits was deleted by hand, or evicted. Those who held a permit learn this at their next renewal.
-    lost, available = total - available, total
+    lost, available = total - available, tonumber(total)
   end
   if available < wanted then
     local sum = available + redis.call('zcard', permits)
@@ -89,14 +89,14 @@ end
 -- Without a fraction: Java parses the ends as integers.
 local ends_ms = now_ms + lease_ms + CLOCK_SLACK_MS
 for i = 1, wanted do
-  redis.call('zadd', permits, ends_ms, permit_of(ids, i))
+  redis.call('zadd', permits, ends_ms, wanted == 1 and ids or permit_of(ids, i))
 end
 available = available - wanted
 local set
 if is_new then
   set = redis.pcall('set', semaphore, available)
 else
-  set = redis.pcall('incrby', semaphore, lost - wanted)
+  set = redis.pcall('incrby', semaphore, wanted == 1 and lost == 0 and '-1' or lost - wanted)
 end
 if type(set) == 'table' and set.err then
   -- This user may not change the number. If the permits stayed in the set, the ends of their leases would later add
