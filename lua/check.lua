@@ -10,7 +10,6 @@
 
   Returns
     list  the names of the commands that this user has no right to run
-  Publishes  nothing
   Repeating  changes nothing
 ]]
 local key = KEYS[1]

@@ -13,7 +13,6 @@
           the hash: its name; its value; milliseconds left of its lease (-1: no expiry, -2: a dead reader); and the number of
           its grant (0: it is no living reader). A field can be in more than one part
     the error WRONGTYPE and the type, if the key is no hash and this user may ask for its type
-  Publishes  nothing
   Repeating  changes nothing
 ]]
 local lock = KEYS[1]
@@ -44,7 +43,7 @@ for i = 1, #found, 2 do
     budget = math.max(budget - count, 1)
     lasts_ms = longest(tag, field, count)
     if lasts_ms ~= -2 then
-      grant = grant_of(tag, field) or '0'
+      grant = grant_of(hold_key(tag, field, 1)) or '0'
     else
       -- Perhaps the slot of the lock moves, and this server has the hash, but not the key of a living reader. Then the
       -- server refuses this command, which names both, and the reader is not reported as dead.

@@ -8,7 +8,6 @@
 
   Returns
     >= 0  its place, from 1 on; 0: it has none
-  Publishes  nothing
   Repeating  changes nothing
 ]]
 local queue = KEYS[1]

@@ -9,7 +9,6 @@
   Returns
     nil   nothing is missing, or this user may not use the keys
     text  the error of a PEXPIRE with the option GT
-  Publishes  nothing
   Repeating  changes nothing: an expiry of 1 ms is never later than that of an existing key
 ]]
 local key = KEYS[1]

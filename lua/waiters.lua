@@ -8,7 +8,6 @@
 
   Returns
     >= 0  the number
-  Publishes  nothing
   Repeating  changes nothing
 ]]
 local lock = KEYS[1]

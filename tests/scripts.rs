@@ -133,12 +133,12 @@ impl Entry {
         if named != self.parameters() {
             return Err(format!("the header names {named:?}, the table {:?}", self.parameters()));
         }
+        let publishes = body.contains("'publish'");
         let found: Vec<usize> = SECTIONS.iter().filter_map(|section| header.find(section)).collect();
-        if found.len() != SECTIONS.len() || !found.is_sorted() {
-            return Err("the header lacks a section, or has them in another order".to_owned());
-        }
-        if header.contains("  Publishes  nothing") == body.contains("'publish'") {
-            return Err("header and body disagree about what is published".to_owned());
+        if found.len() != SECTIONS.len() - usize::from(!publishes) || !found.is_sorted() {
+            return Err(
+                "the header lacks a section, has one too many, or has them in another order".to_owned()
+            );
         }
         check_commands(header, body)?;
         check_includes("", &self.source)?;
@@ -269,7 +269,7 @@ fn check_commands(comment: &str, body: &str) -> Result<(), String> {
     }
     let named = calls("redis.call('") + calls("redis.pcall('");
     let others = calls("redis.acl_check_cmd(");
-    if calls("redis") != named + others {
+    if calls("redis") - calls("'redisson_") != named + others {
         return Err("a command is not called by a name in quotes".to_owned());
     }
     Ok(())
@@ -310,9 +310,9 @@ fn a_script_that_disagrees_with_the_table_is_found() {
         ("local lock = KEYS[1]", "local key = KEYS[1]"),
         ("lease_ms, valid_until = ARGV[1], ARGV[2]", "lease_ms, valid_until = ARGV[2], ARGV[1]"),
         ("  Repeating", "  Retrying"),
-        ("  Publishes  nothing", "  Publishes  something"),
+        ("  Repeating", "  Publishes  something\n  Repeating"),
         ("  With  create_hold occupied_reply", "  With  create_hold"),
-        ("  With  create_hold occupied_reply", "  With  create_hold occupied_reply end_hold"),
+        ("  With  create_hold occupied_reply", "  With  create_hold occupied_reply keeps_data"),
         ("return occupied_reply(lock, left_ms)", "return -3"),
         ("return occupied_reply(lock, left_ms)", "return QUEUED"),
         ("#!lua\n", "#!lua flags=allow-stale\n"),

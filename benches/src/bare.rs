@@ -37,9 +37,6 @@ const LEASE_MS: u64 = LEASE.as_millis() as u64;
 /// How many permits a semaphore has.
 const PERMITS: u64 = 256;
 
-/// Lockkeeper's default: by so much the clocks of Java clients can be ahead.
-const SLACK_MS: u64 = 1_000;
-
 /// What Redisson writes for a lease without an end.
 const ENDLESS: u64 = 922_337_203_685_477;
 
@@ -148,9 +145,8 @@ const OUR_FAIR: Kind = Kind {
     calls: |name| {
         let queue = QUEUE.map(|prefix| key(prefix, name));
         let keys = [&[text(name)][..], &queue, &[text(&lock_channel(name))]].concat();
-        let acquire =
-            vec![owner(), Number(LEASE_MS), Number(ALLOWANCE_MS), Number(JAVA_WAIT_MS), Number(VALID_UNTIL)];
-        [(keys.clone(), acquire), (keys, vec![owner(), Number(JAVA_WAIT_MS)])]
+        let acquire = vec![owner(), Number(LEASE_MS), Number(ALLOWANCE_MS), Number(VALID_UNTIL)];
+        [(keys.clone(), acquire), (keys, vec![owner()])]
     },
     is_fair: true,
     ..OURS
@@ -190,14 +186,7 @@ const OUR_PERMIT: Kind = Kind {
     calls: |name| {
         let keys = vec![text(name), Word::Text(format!("{{{name}}}:timeout"))];
         let channel = text(&permit_channel(name));
-        let acquire = vec![
-            Permit,
-            Number(PERMITS),
-            Number(LEASE_MS),
-            Number(SLACK_MS),
-            channel.clone(),
-            Number(VALID_UNTIL),
-        ];
+        let acquire = vec![Permit, Number(PERMITS), Number(LEASE_MS), channel.clone(), Number(VALID_UNTIL)];
         [(keys.clone(), acquire), (keys, vec![Permit, channel])]
     },
     channel: permit_channel,

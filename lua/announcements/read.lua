@@ -7,7 +7,6 @@
   Returns
     nil   there is none
     text  the owner, the identity of its client, and what it announces, with a space between two of them
-  Publishes  nothing
   Repeating  changes nothing
 ]]
 local announcement = KEYS[1]

@@ -4,19 +4,18 @@
 
   KEYS[1]  announcement  string: "<owner> <identity> <text>"
 
-  ARGV[1]  owner    text: the owner
-  ARGV[2]  channel  where the clients listen that want to know
+  ARGV[1]  owner  text: the owner
 
   Returns
     nil
-  Publishes  "0" on channel
+  Publishes  "0" on the channel with the name of announcement
   Repeating  leaves what a later holder announces
 ]]
 local announcement = KEYS[1]
-local owner, channel = ARGV[1], ARGV[2]
+local owner = ARGV[1]
 
 local said = redis.call('get', announcement)
 if said and string.sub(said, 1, #owner + 1) == owner .. ' ' then
   redis.call('del', announcement)
 end
-redis.pcall('publish', channel, '0')
+redis.pcall('publish', announcement, '0')

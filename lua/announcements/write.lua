@@ -5,20 +5,19 @@
   KEYS[1]  lock          hash: owner -> hold count
   KEYS[2]  announcement  string: "<owner> <identity> <text>"
 
-  ARGV[1]  owner    text: the holder
-  ARGV[2]  text     the identity of its client, a space, and what it announces; nothing after the space: only that it holds the lock
-  ARGV[3]  channel  where the clients listen that want to know
+  ARGV[1]  owner  text: the holder
+  ARGV[2]  text   the identity of its client, a space, and what it announces; nothing after the space: only that it holds the lock
 
   With  replies
 
   Returns
     nil   written
     LOST  this owner holds nothing: nothing was written
-  Publishes  "0" on channel, if the announcement changed
+  Publishes  "0" on the channel with the name of announcement, if the announcement changed
   Repeating  writes the same again. A copy that runs after the hold ended writes nothing
 ]]
 local lock, announcement = KEYS[1], KEYS[2]
-local owner, text, channel = ARGV[1], ARGV[2], ARGV[3]
+local owner, text = ARGV[1], ARGV[2]
 
 if redis.call('hexists', lock, owner) == 0 then
   return LOST
@@ -29,5 +28,5 @@ local before = redis.call('get', announcement)
 redis.call('set', announcement, said, 'px', math.max(redis.call('pttl', lock), 1000))
 if said ~= before then
   -- pcall: listeners also ask by themselves, so a refused message must not make the script fail.
-  redis.pcall('publish', channel, '0')
+  redis.pcall('publish', announcement, '0')
 end

@@ -10,18 +10,16 @@
   ARGV[2]    lease_ms     milliseconds, > 0
   ARGV[3]    valid_until  seconds of the server's time, ten digits: the script does nothing after them
 
-  With  count_up create_hold extend_lease occupied_reply replies server_time
+  With  count_up create_hold occupied_reply replies server_time
 
   Returns
     list          granted: the place of the lock in the list, from 1 on, and the token as text.
                   Or NOT_A_LOCK and the place of a key that holds other data
     nil           other owners hold all of these locks, perhaps as locks of another kind
-    CANNOT_COUNT  the counter is no number, or cannot grow. If this is a copy, the owner perhaps has a hold
+    CANNOT_COUNT  the counter is no number, or cannot grow
     LATE          valid_until has passed
-  Publishes  nothing
-  Repeating  a copy that finds its own hold answers with a new token, and adds no hold: it cannot know the first token, because other
-             grants raise the counter. A copy that runs after the hold was released creates an orphan, perhaps of another of these
-             locks. The sender releases all of them until no copy can arrive, except a lock that its owner holds
+  Repeating  acquires another one of these locks, or the same one after it was released: an orphan. The sender releases all of
+             them until no copy can arrive, except a lock that its owner holds
 ]]
 local counter = KEYS[1]
 local owner, lease_ms, valid_until = ARGV[1], ARGV[2], ARGV[3]
@@ -31,9 +29,9 @@ if now_s > valid_until then
   return LATE
 end
 
--- All keys are looked at before a free one is used: a copy must find its own hold, wherever it is in the list. There can be a hundred
+-- All keys are looked at before a free one is used, so the reply does not depend on the order of those in use. There can be a hundred
 -- keys that other owners hold, so each of them costs one look, at one field. An owner has a UUID of 36 characters, a colon and a number.
-local own, free, place
+local free, place
 local find = string.find
 for i = 2, #KEYS do
   local lock = KEYS[i]
@@ -43,24 +41,17 @@ for i = 2, #KEYS do
     if not free then
       free, place = lock, i - 1
     end
-  elseif field == owner then
-    own, place = lock, i - 1
-    break
   elseif #field == 0 or not find(field, '^:%d+$', 37) then
-    -- An error, another kind of lock, or data of another program, perhaps beside the own hold.
+    -- An error, another kind of lock, or data of another program.
     if type(field) == 'table' then
       return find(field.err, '^WRONGTYPE') and { NOT_A_LOCK, i - 1 } or field
-    end
-    if redis.call('hexists', lock, owner) == 1 then
-      own, place = lock, i - 1
-      break
     end
     if occupied_reply(lock, 0) == NOT_A_LOCK then
       return { NOT_A_LOCK, i - 1 }
     end
   end
 end
-if not own and not free then
+if not free then
   return nil
 end
 -- The token comes first, because nothing is granted if the counter cannot count.
@@ -68,9 +59,5 @@ local token = count_up(counter, now_us)
 if type(token) ~= 'string' then
   return token
 end
-if own then
-  extend_lease(own, lease_ms)
-else
-  create_hold(free, lease_ms, owner, '1')
-end
+create_hold(free, lease_ms, owner, '1')
 return { place, token }

@@ -7,7 +7,6 @@
   Returns
     list  the text, and the milliseconds until it expires
     nil   the client tells nothing
-  Publishes  nothing
   Repeating  changes nothing
 ]]
 local client = KEYS[1]

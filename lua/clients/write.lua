@@ -9,7 +9,6 @@
 
   Returns
     nil
-  Publishes  nothing
   Repeating  does the same again. A copy that runs late brings an earlier text back, until the client writes the next one
 ]]
 local client = KEYS[1]

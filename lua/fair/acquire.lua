@@ -13,8 +13,7 @@
   ARGV[1]  owner         text: "<client uuid>:<n>", never used for an earlier hold
   ARGV[2]  lease_ms      milliseconds, > 0
   ARGV[3]  allowance_ms  milliseconds for which a waiter counts as alive; 0: do not queue
-  ARGV[4]  java_wait_ms  milliseconds: the longest wait of a Java client
-  ARGV[5]  valid_until   seconds of the server's time, ten digits: the script does nothing after them
+  ARGV[4]  valid_until   seconds of the server's time, ten digits: the script does nothing after them
 
   With  create_hold occupied_reply server_time replies fair/limits fair/record fair/head fair/skip_java fair/forget
   With  fair/leave_to_java fair/expire_queue
@@ -29,12 +28,12 @@
     ATTEMPT_AGAIN  dead waiters were removed, and perhaps there are more
     LATE           valid_until has passed
   Publishes  "0" on the channel of the first waiter, if the lock is free and that waiter is another owner
-  Repeating  a copy that finds its own hold answers "granted" and adds no hold. A copy that finds its own place keeps
-             that place. A copy that runs after hold and place were released creates an orphan. The sender releases this
+  Repeating  a copy that finds its own hold answers "granted" and adds no hold: a waiter in the queue attempts again under the same
+             owner after a lost reply, or it would lose its place. A copy that finds its own place keeps that place. A copy that runs after hold and place were released creates an orphan. The sender releases this
              orphan until no copy can arrive
 ]]
 local lock, queue, scores, records, tickets, channel = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local owner, lease_ms, allowance_ms, java_wait_ms, valid_until = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local owner, lease_ms, allowance_ms, valid_until = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 
 local now, now_us, now_s = server_time()
 if now_s > valid_until then
@@ -45,9 +44,7 @@ local left_ms = redis.call('pttl', lock)
 local is_free = left_ms == -2
 if not is_free then
   if redis.call('hexists', lock, owner) == 1 then
-    if left_ms < tonumber(lease_ms) then
-      redis.call('pexpire', lock, lease_ms)
-    end
+    redis.call('pexpire', lock, lease_ms, 'gt')
     return nil
   end
   left_ms = occupied_reply(lock, left_ms)
@@ -63,7 +60,7 @@ if own_record or not is_free or redis.call('exists', queue) == 1 then
     -- This comes before dead waiters are removed: this waiter is alive, however late its record is.
     redis.call('hset', records, owner, new_record(now, allowance_ms, java_before(own_record)))
   end
-  first, now, is_cut = head(queue, scores, records, tickets, now, java_wait_ms)
+  first, now, is_cut = head(queue, scores, records, tickets, now)
   if is_cut then
     return ATTEMPT_AGAIN
   end
@@ -100,12 +97,12 @@ if allowance_ms > 0 and not own_record then
       local tail = redis.call('lindex', queue, '-1')
       local nearest = redis.call('hget', records, tail)
       if not nearest then
-        nearest, java = skip_java(queue, records, -1, -1)
+        nearest, java = skip_java(queue, records, true)
       end
       before = #java + (nearest and java_before(nearest) or 0)
       if before > 0 then
         -- Each Java client in front lowers this score at most once, when it is granted the lock or leaves.
-        score = math.max(score, tonumber(redis.call('zscore', scores, tail) or 0)) + #java * java_wait_ms
+        score = math.max(score, tonumber(redis.call('zscore', scores, tail) or 0)) + #java * JAVA_WAIT_MS
         redis.call('zadd', scores, score, owner)
       end
     end

@@ -11,8 +11,7 @@
   KEYS[6]  channel  prefix of the channel of each waiter
 
   ARGV[1]  allowance_ms  milliseconds for which a waiter counts as alive
-  ARGV[2]  java_wait_ms  milliseconds: the longest wait of a Java client
-  ARGV[3]  owners        text: the waiters, with spaces between them
+  ARGV[2]  owners        text: the waiters, with spaces between them
 
   With  server_time replies fair/limits fair/record fair/head fair/skip_java fair/expire_queue
 
@@ -26,7 +25,7 @@
   Repeating  changes only times. A copy that runs after a waiter left finds no place of it
 ]]
 local lock, queue, scores, records, tickets, channel = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local allowance_ms, java_wait_ms, owners = tonumber(ARGV[1]), ARGV[2], ARGV[3]
+local allowance_ms, owners = tonumber(ARGV[1]), ARGV[2]
 
 local now = server_time()
 local waiters, kept, index = {}, {}, {}
@@ -50,7 +49,7 @@ if #own_records > 0 then
   redis.call('hset', records, unpack(own_records))
 end
 
-local first, _, is_cut = head(queue, scores, records, tickets, now, java_wait_ms)
+local first, _, is_cut = head(queue, scores, records, tickets, now)
 
 -- Scores exist for Java. Each Java client in front of a waiter lowers the waiter's score at most once, when that client is
 -- granted the lock or leaves. So a score includes one waiting time for each Java client in front. Java clients at the head
@@ -59,16 +58,16 @@ if #own_records > 0 then
   local score, nearest = now + allowance_ms + SLACK_MS, first and redis.call('hget', records, first)
   if first and not nearest then
     local java
-    nearest, java = skip_java(queue, records, 0, 1)
+    nearest, java = skip_java(queue, records, false)
     for _, waiter in ipairs(java) do
-      score = math.max(score, tonumber(redis.call('zscore', scores, waiter) or 0)) + java_wait_ms
+      score = math.max(score, tonumber(redis.call('zscore', scores, waiter) or 0)) + JAVA_WAIT_MS
     end
   end
   local passed, most, raised = nearest and java_before(nearest) or 0, score, {}
   for i, owner in ipairs(waiters) do
     if found[i] then
       local between = math.max(0, java_before(found[i]) - passed)
-      local own = score + between * java_wait_ms
+      local own = score + between * JAVA_WAIT_MS
       most = math.max(most, own)
       raised[#raised + 1] = own
       raised[#raised + 1] = owner

@@ -11,9 +11,8 @@
   KEYS[6]  channel  prefix of the channel of each waiter
 
   ARGV[1]  owner         text: the owner of the hold, or of the place in the queue
-  ARGV[2]  java_wait_ms  milliseconds: the longest wait of a Java client
 
-  With  end_hold replies fair/head fair/leave_to_java
+  With  keeps_data replies fair/head fair/leave_to_java
 
   Returns
     0            released, or left the queue: this owner no longer has a hold or a place
@@ -25,7 +24,7 @@
   Repeating  changes nothing: an owner id is not used again after its hold ended
 ]]
 local lock, queue, scores, records, tickets, channel = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local owner, java_wait_ms = ARGV[1], ARGV[2]
+local owner = ARGV[1]
 
 -- Leaves the queue. Returns false if this owner did not wait. LREM searches from the nearer end of the list.
 local function leave()
@@ -40,16 +39,15 @@ local function leave()
   return true
 end
 
-local is_data = end_hold(lock, owner)
-if is_data == nil then -- a holder has no place in the queue: its acquire removed the place
-  if not leave() then
-    return LOST
-  end
-  if redis.call('exists', lock) == 1 then
-    return 0
-  end
+local is_data = false
+if redis.call('hdel', lock, owner) == 1 then
+  is_data = keeps_data(lock) -- a holder has no place in the queue: its acquire removed the place
+elseif not leave() then
+  return LOST
+elseif redis.call('exists', lock) == 1 then
+  return 0
 end
 -- pcall, twice: the lock is free already, so a refused command must not make the script fail.
-local is_known, first = pcall(head, queue, scores, records, tickets, nil, java_wait_ms)
+local is_known, first = pcall(head, queue, scores, records, tickets, nil)
 local told = is_known and (not first or redis.pcall('publish', channel .. ':' .. first, '0'))
 return is_data and BESIDE_DATA or (told == true or type(told) == 'number') and 0 or NOBODY_TOLD

@@ -6,7 +6,6 @@
 
   Returns
     >= 0  the number
-  Publishes  nothing
   Repeating  changes nothing
 ]]
 local queue = KEYS[1]

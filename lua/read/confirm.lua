@@ -14,20 +14,19 @@
   ARGV[5]  calm_ms   milliseconds after that, in which no client stops them for somebody else
   ARGV[6]  is_gap    1: new readers are stopped also if nobody is seen to wait; 0: not
 
-  With  replies tag_of read_write/intent_key read_write/grant_of read_write/keep_hold
+  With  replies tag_of read_write/intent_of read_write/hold_key read_write/grant_of read_write/keep_hold
 
   Returns
     RENEWED  nobody waits
     WANTED   renewed, and somebody waits, or nobody knows
     LOST     this owner holds nothing, or a later hold
-  Publishes  nothing
   Repeating  changes only the lease, and perhaps stops readers once more. A copy that runs after the hold ended changes nothing
 ]]
 local lock, channel = KEYS[1], KEYS[2]
 local owner, grant, lease_ms, stop_ms, calm_ms, is_gap = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
 local tag = tag_of(lock)
-if redis.call('hexists', lock, owner) == 0 or grant_of(tag, owner) ~= grant then
+if redis.call('hexists', lock, owner) == 0 or grant_of(hold_key(tag, owner, 1)) ~= grant then
   return LOST
 end
 keep_hold(lock, tag, owner, lease_ms)
@@ -35,16 +34,14 @@ keep_hold(lock, tag, owner, lease_ms)
 -- pcall: a user without the right to ask gets an error, which counts as somebody who waits.
 local listeners = redis.pcall('pubsub', 'numsub', channel)
 local is_wanted = listeners.err ~= nil or listeners[2] > 0
-local intent = intent_key(tag)
+local intent = tag .. INTENT
 local left_ms = redis.call('pttl', intent)
 if left_ms == -2 then
   if is_gap == '1' or is_wanted and not listeners.err then
     redis.call('set', intent, calm_ms .. ' ' .. SOMEBODY, 'px', stop_ms + calm_ms)
   end
 elseif not is_wanted then
-  -- pcall: a key that was replaced by another type stops nobody.
-  local value = redis.pcall('get', intent)
-  local calm = type(value) == 'string' and tonumber(string.match(value, '^%d+'))
-  is_wanted = calm and left_ms > calm
+  local calm = intent_of(intent)
+  is_wanted = calm and left_ms > tonumber(calm)
 end
 return (is_wanted or is_gap == '1') and WANTED or RENEWED

@@ -10,7 +10,7 @@
   ARGV[2]  grant     number of the grant that the hold belongs to; 0: any, also of a reader of Redisson, whose other keys stay until they expire
   ARGV[3]  usual_ms  milliseconds: if this hold alone made the lock's lease longer than this, the lease is shortened
 
-  With  replies tag_of read_write/hold_key read_write/grant_of read_write/longest read_write/others_of
+  With  is_holder keeps_data replies tag_of read_write/hold_key read_write/grant_of read_write/longest read_write/reader_ms
 
   Returns
     0            released: this owner no longer holds the read lock
@@ -27,7 +27,8 @@ local lock, channel = KEYS[1], KEYS[2]
 local owner, grant, usual_ms = ARGV[1], ARGV[2], ARGV[3]
 
 local tag = tag_of(lock)
-local first_key, found = hold_key(tag, owner, '1'), grant_of(tag, owner)
+local first_key = hold_key(tag, owner, '1')
+local found = grant_of(first_key)
 if redis.call('hexists', lock, owner) == 0 then
   -- Another program removed the hash. The key of the hold would remain until its lease ends, so it is deleted here.
   if found == grant then
@@ -51,19 +52,17 @@ if is_read or mode == 'write' then
   return answer
 end
 
+local is_data = false
 -- Two fields: the mode and this owner.
-local is_free, is_data, other_ms = mode and size == 2, false, nil
-if is_free then
+if mode and size == 2 then
   redis.call('del', lock, first_key)
 else
-  local others = others_of(lock, tag)
-
-  -- As others.reader_ms, for a hash that also has fields that are not holders: checks all fields, and returns the longest lease.
-  local function reader_ms_beside_data()
+  -- Returns the longest lease of the other readers. nil: there are none. Removes the dead ones. Fields that are not holders stay.
+  local function longest_other()
     local fields, lasts_ms = redis.call('hgetall', lock), nil
     for i = 1, #fields, 2 do
       local field, value = fields[i], fields[i + 1]
-      if field ~= 'mode' and field ~= owner and others.is_side(field, value) then
+      if field ~= owner and is_holder(field, value) then
         local left_ms = longest(tag, field, tonumber(value))
         if left_ms == -2 then
           redis.call('hdel', lock, field)
@@ -77,36 +76,28 @@ else
 
   -- Check the other readers before this hold is removed. If the user lacks a right for this check, the script fails here. A
   -- later failure would leave a lock without readers.
-  other_ms = others.reader_ms(owner)
+  local other_ms = reader_ms(lock, tag, owner)
   if other_ms == NOT_A_LOCK then
-    other_ms = reader_ms_beside_data()
+    other_ms = longest_other()
   end
-  is_free = not other_ms
-  if is_free then
-    is_data = others.free_lock(owner)
+  if other_ms then
+    -- When a reader died, Java's writers wait for the expiry of the hash. A long lease that was released early must not delay
+    -- them, so the expiry is lowered to the longest lease that is left. That is not worth its cost if another reader's lease is
+    -- about as long, or if there are many readers. The 5 ms: both expiries were set together, but the clock can advance within a
+    -- script.
+    local left_ms = redis.call('pttl', lock)
+    local is_too_long = left_ms > tonumber(usual_ms) and longest(tag, owner, 1) > left_ms - 5 and other_ms < left_ms / 2
+    redis.call('hdel', lock, owner)
     redis.call('del', first_key)
-  end
-end
-if is_free then
-  -- pcall: the lock is free already, so a refused message must not make the script fail.
-  local told = redis.pcall('publish', channel, '0')
-  return found and (is_data and BESIDE_DATA or type(told) == 'table' and NOBODY_TOLD) or answer
-end
--- When a reader died, Java's writers wait for the expiry of the hash. A long lease that was released early must not delay
--- them, so the expiry is lowered to the longest lease that is left. That is not worth its cost if another reader's lease is
--- about as long, or if there are many readers. The 5 ms: both expiries were set together, but the clock can advance within a
--- script.
-local left_ms = redis.call('pttl', lock)
-local is_too_long = left_ms > tonumber(usual_ms) and longest(tag, owner, 1) > left_ms - 5 and other_ms < left_ms / 2
-redis.call('hdel', lock, owner)
-redis.call('del', first_key)
-if is_too_long and redis.call('hlen', lock) <= MANY then
-  left_ms = 0
-  for _, reader in ipairs(redis.call('hkeys', lock)) do
-    if reader ~= 'mode' then
-      left_ms = math.max(left_ms, longest(tag, reader, tonumber(redis.call('hget', lock, reader)) or 0))
+    if is_too_long and redis.call('hlen', lock) <= MANY then
+      redis.call('pexpire', lock, longest_other() or 0)
     end
+    return answer
   end
-  redis.call('pexpire', lock, left_ms)
+  redis.call('hdel', lock, 'mode', owner)
+  is_data = keeps_data(lock)
+  redis.call('del', first_key)
 end
-return answer
+-- pcall: the lock is free already, so a refused message must not make the script fail.
+local told = redis.pcall('publish', channel, '0')
+return found and (is_data and BESIDE_DATA or type(told) == 'table' and NOBODY_TOLD) or answer

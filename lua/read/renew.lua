@@ -17,7 +17,6 @@
       RENEWED
       LOST  this owner holds nothing there, or a later hold
       text  an error: nobody knows whether the hold is there. In a cluster, the server lacks the lock's slot, or a part of it
-  Publishes  nothing
   Repeating  changes only the lease. A copy that runs after a hold ended does not touch its lock
 ]]
 local lease_ms = ARGV[1]
@@ -31,7 +30,7 @@ for i = 1, #KEYS / 2 do
   local value = redis.pcall('exists', lock, channel)
   value = type(value) == 'number' and redis.pcall('hexists', lock, owner) or value
   local tag = tag_of(lock)
-  if value == 1 and grant_of(tag, owner) == grant then
+  if value == 1 and grant_of(hold_key(tag, owner, 1)) == grant then
     local ms = tonumber(keep_ms) > tonumber(lease_ms) and keep_ms or lease_ms
     if ms ~= '0' then
       keep_hold(lock, tag, owner, ms)

@@ -17,9 +17,8 @@
     OTHER_KIND    the key is a read-write lock
     NOT_A_LOCK    the key is a hash that is no lock
     LATE          valid_until has passed
-  Publishes  nothing
-  Repeating  a copy that finds its own hold answers "granted" and adds no hold. A copy that runs after the hold was
-             released creates an orphan. The sender releases this orphan until no copy can arrive
+  Repeating  finds the hold of the first copy, as that of another owner. A copy that runs after the hold was released
+             creates an orphan. The sender releases this orphan until no copy can arrive
 ]]
 local lock = KEYS[1]
 local owner, lease_ms, valid_until = ARGV[1], ARGV[2], ARGV[3]
@@ -29,14 +28,8 @@ if redis.call('time')[1] > valid_until then
 end
 
 local left_ms = redis.call('pttl', lock)
-if left_ms == -2 then
-  create_hold(lock, lease_ms, owner, '1')
-  return nil
+if left_ms ~= -2 then
+  return occupied_reply(lock, left_ms)
 end
-if redis.call('hexists', lock, owner) == 1 then
-  if left_ms < tonumber(lease_ms) then
-    redis.call('pexpire', lock, lease_ms)
-  end
-  return nil
-end
-return occupied_reply(lock, left_ms)
+create_hold(lock, lease_ms, owner, '1')
+return nil

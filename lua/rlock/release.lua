@@ -7,7 +7,7 @@
   ARGV[1]  owner    text: the owner of the hold
   ARGV[2]  channel  where the waiters of this lock listen. Not in KEYS: then a lock could not be released while its slot moves
 
-  With  end_hold replies
+  With  keeps_data replies
 
   Returns
     >= 0         released: the lock is free. The number of connections that the message reached
@@ -20,10 +20,10 @@
 local lock = KEYS[1]
 local owner, channel = ARGV[1], ARGV[2]
 
-local is_data = end_hold(lock, owner)
-if is_data == nil then
+if redis.call('hdel', lock, owner) == 0 then
   return LOST
 end
+local is_data = keeps_data(lock)
 -- pcall: the lock is free already, so a refused message must not make the script fail.
 local told = redis.pcall('publish', channel, '0')
 return is_data and BESIDE_DATA or type(told) == 'table' and NOBODY_TOLD or told

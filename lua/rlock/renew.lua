@@ -14,7 +14,6 @@
       RENEWED
       LOST  this owner holds nothing there
       text  an error: nobody knows whether the hold is there. In a cluster, the server lacks the lock's slot, or a part of it
-  Publishes  nothing
   Repeating  changes only the lease. A copy that runs after a hold ended does not touch its lock
 ]]
 local lease_ms = ARGV[1]

@@ -14,7 +14,6 @@
   Returns
     nil   shown
     LOST  this owner holds nothing
-  Publishes  nothing
   Repeating  shows the same count again. A copy that runs late can show an earlier count. After the hold ended it answers "lost"
 ]]
 local lock = KEYS[1]

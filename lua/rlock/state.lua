@@ -12,7 +12,6 @@
     FREE          no owner holds the lock
     OTHER_KIND    the key is a read-write lock
     NOT_A_LOCK    the key is a hash that is no lock
-  Publishes  nothing
   Repeating  changes nothing
 ]]
 local lock = KEYS[1]

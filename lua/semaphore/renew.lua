@@ -2,28 +2,26 @@
 --[[
   Renews the leases of the permits of many holds in one command.
 
-  KEYS[i]     permits   sorted set: id of a permit -> end of its lease; one per hold
+  KEYS[i]    permits   sorted set: id of a permit -> end of its lease; one per hold
 
-  ARGV[1]     lease_ms  milliseconds: each lease becomes at least this long, never shorter than it is; 0: no lease changes
-  ARGV[2i]    ids       bytes: the ids of the hold's permits, 16 bytes each
-  ARGV[2i+1]  slack_ms  milliseconds for which Java's clocks can be ahead of the server's
+  ARGV[1]    lease_ms  milliseconds: each lease becomes at least this long, never shorter than it is; 0: no lease changes
+  ARGV[1+i]  ids       bytes: the ids of the hold's permits, 16 bytes each
 
-  With  lost_or_error replies server_time semaphore/permit_of
+  With  lost_or_error replies server_time semaphore/clock_slack semaphore/permit_of
 
   Returns
     list  for each hold:
       RENEWED
       LOST  a permit of the hold is not there. The leases of its other permits do not change
       text  an error: nobody knows whether the permits are there. In a cluster, the server lacks the semaphore's slot, or a part of it
-  Publishes  nothing
   Repeating  changes only the leases. A copy that runs after a permit was released does not create it
 ]]
 local lease_ms = tonumber(ARGV[1])
 
-local now_ms, renewed = server_time(), {}
+local ends_ms, renewed = server_time() + lease_ms + CLOCK_SLACK_MS, {}
 for i, permits in ipairs(KEYS) do
-  local ids, slack_ms = ARGV[2 * i], tonumber(ARGV[2 * i + 1])
-  local ends_ms, earlier = now_ms + lease_ms + slack_ms, {}
+  local ids = ARGV[1 + i]
+  local earlier = {}
   renewed[i] = RENEWED
   for number = 1, #ids / 16 do
     local id = permit_of(ids, number)

@@ -5,29 +5,27 @@
   KEYS[1]  semaphore  string: how many permits are available
   KEYS[2]  permits    sorted set: id of a permit -> end of its lease
 
-  ARGV[1]  total     how many permits the semaphore has, if its key does not exist or the set of permits was lost
-  ARGV[2]  slack_ms  milliseconds for which Java's clocks can be ahead of the server's
+  ARGV[1]  total  how many permits the semaphore has, if its key does not exist or the set of permits was lost
 
-  With  replies server_time semaphore/available_of semaphore/expired_among
+  With  replies server_time semaphore/available_of semaphore/clock_slack semaphore/expired_among
 
   Returns
     list        the number of available permits, with those whose leases have ended; and the total
     NOT_A_LOCK  the key holds text that is no number
-  Publishes  nothing
   Repeating  changes nothing
 ]]
 -- How many permits one command reads.
 local MANY = 100
 
 local semaphore, permits = KEYS[1], KEYS[2]
-local total, slack_ms = tonumber(ARGV[1]), tonumber(ARGV[2])
+local total = tonumber(ARGV[1])
 
 local available = available_of(semaphore)
 if available == false then
   return NOT_A_LOCK
 end
 local in_use, expired = redis.call('zcard', permits), 0
-local before_ms = server_time() - slack_ms
+local before_ms = server_time() - CLOCK_SLACK_MS
 repeat
   local part = redis.call('zrange', permits, expired, expired + MANY - 1, 'withscores')
   local found = expired_among(part, before_ms)

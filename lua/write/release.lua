@@ -9,7 +9,7 @@
 
   ARGV[1]  writer  text: the owner of the hold, "<client uuid>:<n>:write"
 
-  With  replies tag_of read_write/intent_key read_write/writer read_write/longest read_write/fields_of
+  With  keeps_data replies tag_of read_write/intent_of read_write/longest
 
   Returns
     >= 0         released: this owner no longer holds the write lock. The number of connections that the message reached
@@ -29,10 +29,9 @@ end
 
 local tag = tag_of(lock)
 if redis.call('hexists', lock, writer) == 0 then
-  local intent = intent_key(tag)
-  -- pcall: a key that was replaced by another type is no intent.
-  local value = redis.pcall('get', intent)
-  if type(value) == 'string' and string.match(value, '^%d+ (.*)$') == writer then
+  local intent = tag .. INTENT
+  local _, other = intent_of(intent)
+  if other == writer then
     redis.call('del', intent)
     wake()
   end
@@ -41,7 +40,7 @@ end
 -- Two fields: the mode and this writer. If both are removed, nothing is left to look at.
 local is_data = false
 if redis.call('hlen', lock) ~= 2 or redis.call('hdel', lock, 'mode', writer) ~= 2 then
-  local reader = string.sub(writer, 1, -#WRITER - 1)
+  local reader = string.match(writer, '^(.*):write$')
   -- All keys, because a writer of Redisson is released by force, too.
   local lasts_ms = longest(tag, reader, tonumber(redis.call('hget', lock, reader)) or 0)
   if lasts_ms ~= -2 then
@@ -49,7 +48,8 @@ if redis.call('hlen', lock) ~= 2 or redis.call('hdel', lock, 'mode', writer) ~= 
     redis.call('hset', lock, 'mode', 'read')
     redis.call('pexpire', lock, lasts_ms)
   else
-    is_data = fields_of(lock).free_lock(writer, reader)
+    redis.call('hdel', lock, 'mode', writer, reader)
+    is_data = keeps_data(lock)
   end
 end
 local told = wake()

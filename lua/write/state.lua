@@ -4,7 +4,7 @@
 
   KEYS[1]  lock  hash: "mode" -> "read" or "write", owner -> hold count
 
-  With  replies read_write/fields_of
+  With  occupied_reply replies read_write/written_ms
 
   Returns
     >= 0          held: milliseconds left of its lease
@@ -12,16 +12,15 @@
     FREE          no owner holds the write lock
     OTHER_KIND    the key is a lock that is not a read-write lock
     NOT_A_LOCK    the key is a hash that is no lock
-  Publishes  nothing
   Repeating  changes nothing
 ]]
 local lock = KEYS[1]
 
-local fields, mode = fields_of(lock), redis.call('hget', lock, 'mode')
+local mode = redis.call('hget', lock, 'mode')
 if mode == 'write' then
-  return fields.written_ms()
+  return written_ms(lock)
 end
-if mode == 'read' or not mode and redis.call('exists', lock) == 0 then
+if mode == 'read' or redis.call('exists', lock) == 0 then
   return FREE
 end
-return fields.kind_reply(mode)
+return occupied_reply(lock, OTHER_KIND)

@@ -3,23 +3,19 @@
 use crate::{Announcement, Counter, Fault, Hash, Holder, Lock, Message, Ms, Owner, Reply, Run};
 
 impl Run<'_> {
-    /// `rlock/acquire`: creates a hold if the lock is free. The owner of the hold only makes its lease longer.
+    /// `rlock/acquire`: creates a hold if the lock is free.
     pub(crate) fn rlock_acquire(&mut self, lock: usize, owner: Owner, lease: Ms) -> Reply {
-        match &self.state.locks[lock] {
-            Some(Lock::Other) => return Reply::Error,
-            Some(Lock::Hash(hash)) if !hash.has(owner) => return self.occupied(hash),
-            _ => {}
+        match self.rlock_state(lock) {
+            Reply::Free => self.hold(lock, owner, lease),
+            occupied => occupied,
         }
-        self.hold(lock, owner, lease);
-        Reply::Done
     }
 
-    /// Creates a hold, or makes the lease of the owner's hold longer.
-    pub(crate) fn hold(&mut self, lock: usize, owner: Owner, lease: Ms) {
-        let ends = self.now + lease;
-        let hash = self.state.hash_mut(lock);
-        hash.holders.entry(Holder::Owner(owner)).or_insert(1);
-        hash.extend(ends);
+    /// Creates a hold.
+    pub(crate) fn hold(&mut self, lock: usize, owner: Owner, lease: Ms) -> Reply {
+        let (holders, ends) = ([(Holder::Owner(owner), 1)].into(), Some(self.now + lease));
+        self.state.locks[lock] = Some(Lock::Hash(Hash { holders, ends, ..Hash::default() }));
+        Reply::Done
     }
 
     /// The reply to an owner that does not hold the lock.
@@ -105,25 +101,14 @@ impl Run<'_> {
 
     /// `fenced/acquire`: as `rlock/acquire`, with a token that is greater than all before. Without a token, it grants nothing.
     pub(crate) fn fenced_acquire(&mut self, owner: Owner, lease: Ms) -> Reply {
-        let is_own = self.state.hash(0).is_some_and(|hash| hash.has(owner));
-        match &self.state.locks[0] {
-            Some(Lock::Other) => return Reply::Error,
-            Some(Lock::Hash(hash)) if !is_own => return self.occupied(hash),
-            _ => {}
+        match self.rlock_state(0) {
+            Reply::Free => {}
+            occupied => return occupied,
         }
-        let token = match self.state.counter {
-            // A copy finds its own hold, and replies its token.
-            Some(Counter::Number(token @ 1..)) if is_own => Some(token),
-            Some(_) if is_own => None,
-            counter => self.count_up(counter),
-        };
-        if let Some(token) = token {
-            self.state.counter = Some(Counter::Number(token));
-        }
-        if is_own || token.is_some() {
-            self.hold(0, owner, lease);
-        }
-        token.map_or(Reply::CannotCount, Reply::Token)
+        let Some(token) = self.count_up(self.state.counter) else { return Reply::CannotCount };
+        self.state.counter = Some(Counter::Number(token));
+        self.hold(0, owner, lease);
+        Reply::Token(token)
     }
 
     /// `includes/count_up`: the next token, at least the server's time. So a counter that was lost repeats no token.
@@ -136,16 +121,12 @@ impl Run<'_> {
         }
     }
 
-    /// `claims/acquire`: acquires the first free one of these locks, or finds the owner's own hold, with a token.
+    /// `claims/acquire`: acquires the first free one of these locks, with a token.
     pub(crate) fn claims_acquire(&mut self, locks: &[usize], owner: Owner, lease: Ms) -> Reply {
         let mut free = None;
         for (at, lock) in locks.iter().enumerate() {
             match &self.state.locks[*lock] {
                 None => free = free.or(Some(at)),
-                Some(Lock::Hash(hash)) if hash.has(owner) => {
-                    free = Some(at);
-                    break;
-                }
                 Some(Lock::Hash(hash)) if self.occupied(hash) != Reply::NotALock => {}
                 _ => return Reply::NotALockAt(at + 1),
             }

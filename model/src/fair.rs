@@ -7,6 +7,9 @@ use crate::{Fault, Lock, Message, Ms, Owner, Queue, Record, Reply, Run};
 /// The scores of our waiters are at least this much later than now: Java lowers them.
 const SLACK: Ms = 60_000;
 
+/// The longest wait of a Java client.
+pub(crate) const JAVA_WAIT: Ms = 300_000;
+
 /// The keys that Java uses expire this long after the latest score.
 const KEEP: Ms = 86_400_000;
 
@@ -88,7 +91,7 @@ impl Queue {
 
 impl Run<'_> {
     /// `includes/fair/head`: the first living waiter. Removes the dead ones in front of it.
-    fn head(&mut self, java_wait: Ms) -> Option<Owner> {
+    fn head(&mut self) -> Option<Owner> {
         let now = self.now;
         let keeps_dead = self.fault == Some(Fault::DeadWaiterStays);
         let queue = &mut self.state.queue;
@@ -113,7 +116,7 @@ impl Run<'_> {
                     queue.forget(dead);
                 }
                 queue.leave_to_java();
-            } else if *queue.scores.value.entry(first).or_insert(now + java_wait) > now {
+            } else if *queue.scores.value.entry(first).or_insert(now + JAVA_WAIT) > now {
                 return Some(first);
             } else {
                 queue.list.value.remove(0);
@@ -127,13 +130,15 @@ impl Run<'_> {
     }
 
     /// `fair/acquire`: creates a hold if the lock is free and this owner is the first in the queue. Otherwise queues.
-    pub(crate) fn fair_acquire(&mut self, owner: Owner, lease: Ms, allowance: Ms, java_wait: Ms) -> Reply {
+    pub(crate) fn fair_acquire(&mut self, owner: Owner, lease: Ms, allowance: Ms) -> Reply {
         let mut left = Reply::Free;
         match &self.state.locks[0] {
             None => {}
             Some(Lock::Other) => return Reply::Error,
+            // A waiter that attempted again after a lost reply.
             Some(Lock::Hash(hash)) if hash.has(owner) => {
-                self.hold(0, owner, lease);
+                let ends = self.now + lease;
+                self.state.hash_mut(0).raise(ends);
                 return Reply::Done;
             }
             Some(Lock::Hash(hash)) => {
@@ -151,7 +156,7 @@ impl Run<'_> {
             self.state.queue.records.value.insert(owner, record);
         }
         let looks = own_record.is_some() || !is_free || !self.state.queue.list.value.is_empty();
-        let mut first = if looks { self.head(java_wait) } else { None };
+        let mut first = if looks { self.head() } else { None };
         if first != Some(owner) && !self.state.queue.tickets.value.contains_key(&owner) {
             own_record = None;
         }
@@ -167,7 +172,7 @@ impl Run<'_> {
         }
         let is_new = allowance > 0
             && (own_record.is_none() || self.fault == Some(Fault::QueuePlaceLost))
-            && self.enqueue(owner, first, allowance, java_wait);
+            && self.enqueue(owner, first, allowance);
         if is_new {
             first = first.or(Some(owner));
         }
@@ -182,7 +187,7 @@ impl Run<'_> {
     }
 
     /// Adds a waiter at the end of the queue. Returns false if it finds its place.
-    fn enqueue(&mut self, owner: Owner, first: Option<Owner>, allowance: Ms, java_wait: Ms) -> bool {
+    fn enqueue(&mut self, owner: Owner, first: Option<Owner>, allowance: Ms) -> bool {
         let (now, now_us) = (self.now, self.now_us);
         let record = |java_before| Record { until: now + alive(allowance), java_before };
         let loses = self.fault == Some(Fault::QueuePlaceLost);
@@ -207,7 +212,7 @@ impl Run<'_> {
             java_before = java.len() as i64 + nearest.map_or(0, |nearest| nearest.java_before);
             if java_before > 0 {
                 let tail = queue.scores.value.get(&tail).copied().unwrap_or(0);
-                score = score.max(tail) + java.len() as i64 * java_wait;
+                score = score.max(tail) + java.len() as i64 * JAVA_WAIT;
                 queue.scores.value.insert(owner, score);
             }
         }
@@ -224,7 +229,7 @@ impl Run<'_> {
     }
 
     /// `fair/heartbeat`: keeps the places of these waiters, removes the dead in front, and wakes the first one if the lock is free.
-    pub(crate) fn fair_heartbeat(&mut self, owners: &[Owner], allowance: Ms, java_wait: Ms) -> Reply {
+    pub(crate) fn fair_heartbeat(&mut self, owners: &[Owner], allowance: Ms) -> Reply {
         let now = self.now;
         let queue = &mut self.state.queue;
         let is_complete = queue.records.value.len() == queue.tickets.value.len();
@@ -240,18 +245,18 @@ impl Run<'_> {
                 .value
                 .insert(*owner, Record { until: now + alive(allowance), java_before: *java_before });
         }
-        let first = self.head(java_wait);
+        let first = self.head();
         let queue = &mut self.state.queue;
         if found.iter().any(Option::is_some) {
             let (nearest, java) = queue.skip_java(queue.list.value.iter().copied());
             let mut score = now + allowance + SLACK;
             for waiter in java {
-                score = score.max(queue.scores.value.get(&waiter).copied().unwrap_or(0)) + java_wait;
+                score = score.max(queue.scores.value.get(&waiter).copied().unwrap_or(0)) + JAVA_WAIT;
             }
             let passed = nearest.map_or(0, |nearest| nearest.java_before);
             let mut most = score;
             for (owner, java_before) in found.iter().flatten() {
-                let own = score + (java_before - passed).max(0) * java_wait;
+                let own = score + (java_before - passed).max(0) * JAVA_WAIT;
                 most = most.max(own);
                 // A waiter that Java removed gets no score.
                 queue.scores.value.entry(*owner).and_modify(|score| *score = own);
@@ -271,7 +276,7 @@ impl Run<'_> {
     }
 
     /// `fair/release`: ends the hold of this owner and wakes the first waiter. An owner that waits leaves the queue.
-    pub(crate) fn fair_release(&mut self, owner: Owner, java_wait: Ms) -> Reply {
+    pub(crate) fn fair_release(&mut self, owner: Owner) -> Reply {
         let ended = self.end_hold(0, owner);
         if ended == Reply::Error {
             return Reply::Error;
@@ -294,7 +299,7 @@ impl Run<'_> {
                 return Reply::Number(0);
             }
         }
-        if let Some(first) = self.head(java_wait) {
+        if let Some(first) = self.head() {
             self.publish(Message::Next(first));
         }
         if ended == Reply::BesideData { ended } else { Reply::Number(0) }

@@ -38,11 +38,11 @@ pub enum Call {
     /// `claims/acquire`
     Claim { locks: Vec<usize>, owner: Owner, lease: Ms, valid_until: i64 },
     /// `fair/acquire`
-    Queue { owner: Owner, lease: Ms, allowance: Ms, java_wait: Ms, valid_until: i64 },
+    Queue { owner: Owner, lease: Ms, allowance: Ms, valid_until: i64 },
     /// `fair/heartbeat`
-    Heartbeat { owners: Vec<Owner>, allowance: Ms, java_wait: Ms },
+    Heartbeat { owners: Vec<Owner>, allowance: Ms },
     /// `fair/release`
-    Leave { owner: Owner, java_wait: Ms },
+    Leave { owner: Owner },
     /// `fair/waiters`
     Waiters,
     /// `place`
@@ -66,9 +66,9 @@ pub enum Call {
     /// `write/state`
     WriteState,
     /// `semaphore/acquire`
-    Take { ids: Vec<Permit>, total: i64, lease: Ms, slack: Ms, valid_until: i64 },
+    Take { ids: Vec<Permit>, total: i64, lease: Ms, valid_until: i64 },
     /// `semaphore/renew`, for the permits of one hold
-    TakeRenew { ids: Vec<Permit>, lease: Ms, slack: Ms },
+    TakeRenew { ids: Vec<Permit>, lease: Ms },
     /// `semaphore/release`
     Give { ids: Vec<Permit> },
     /// `semaphore/resize`
@@ -76,7 +76,7 @@ pub enum Call {
     /// `semaphore/delete`
     Delete { total: i64 },
     /// `semaphore/state`
-    Available { total: i64, slack: Ms },
+    Available { total: i64 },
     /// `announcements/write`
     Announce { owner: Owner, text: u8 },
     /// `announcements/read`
@@ -135,8 +135,8 @@ pub enum Message {
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Fault {
     AcquireIgnoresItsEnd,
-    CopyTakesPermitsTwice,
     DeadWaiterStays,
+    PermitsComeBackTwice,
     QueuePlaceLost,
     ReleaseDoesNotCompareOwner,
     RenewalCreates,
@@ -182,13 +182,9 @@ impl Run<'_> {
             C::State { lock } => self.rlock_state(lock),
             C::Fence { owner, lease, .. } => self.fenced_acquire(owner, lease),
             C::Claim { ref locks, owner, lease, .. } => self.claims_acquire(locks, owner, lease),
-            C::Queue { owner, lease, allowance, java_wait, .. } => {
-                self.fair_acquire(owner, lease, allowance, java_wait)
-            }
-            C::Heartbeat { ref owners, allowance, java_wait } => {
-                self.fair_heartbeat(owners, allowance, java_wait)
-            }
-            C::Leave { owner, java_wait } => self.fair_release(owner, java_wait),
+            C::Queue { owner, lease, allowance, .. } => self.fair_acquire(owner, lease, allowance),
+            C::Heartbeat { ref owners, allowance } => self.fair_heartbeat(owners, allowance),
+            C::Leave { owner } => self.fair_release(owner),
             C::Waiters => Reply::Number(self.state.queue.list.value.len() as i64),
             C::Place { owner } => {
                 let place = self.state.queue.list.value.iter().position(|other| *other == owner);
@@ -205,12 +201,12 @@ impl Run<'_> {
             C::Write { owner, lease, turn, .. } => self.write_acquire(owner, lease, turn),
             C::WriteRelease { owner } => self.write_release(owner),
             C::WriteState => self.write_state(),
-            C::Take { ref ids, total, lease, slack, .. } => self.semaphore_acquire(ids, total, lease, slack),
-            C::TakeRenew { ref ids, lease, slack } => self.semaphore_renew(ids, lease, slack),
+            C::Take { ref ids, total, lease, .. } => self.semaphore_acquire(ids, total, lease),
+            C::TakeRenew { ref ids, lease } => self.semaphore_renew(ids, lease),
             C::Give { ref ids } => self.semaphore_release(ids),
             C::Resize { total } => self.semaphore_resize(total),
             C::Delete { total } => self.semaphore_delete(total),
-            C::Available { total, slack } => self.semaphore_state(total, slack),
+            C::Available { total } => self.semaphore_state(total),
             C::Announce { owner, text } => self.announcements_write(owner, text),
             C::Announced => {
                 self.state.announcement.map_or(Reply::Done, |said| Reply::Text(said.owner, said.text))

@@ -1,6 +1,6 @@
 //! The protocol: clients, a network that loses and delays, deaths, expiries and a clock, as a model that [`stateright`] explores.
 //!
-//! A client keeps to these rules. It uses a new owner for each acquire. It relies on a hold until the lease is over, counted from
+//! A client keeps to these rules. It uses a new owner for each acquire, except a fair waiter and a writer, which attempt again. It relies on a hold until the lease is over, counted from
 //! before it sent the command. An acquire that it gave up is released, and once more when no copy of the acquire can run any more.
 
 use stateright::{Model, Property};
@@ -16,9 +16,6 @@ const VALID: Second = 1;
 /// How long a waiter counts as alive after it was heard: `ALLOWANCE` and a third of it.
 const ALLOWANCE: Ms = 1_500;
 const ALIVE: Ms = 2_000;
-const JAVA_WAIT: Ms = 300_000;
-/// Java's clocks do not take part.
-const SLACK: Ms = 0;
 /// When all that has an expiry is gone.
 const DAYS: Ms = 3 * 86_400_000;
 
@@ -204,26 +201,26 @@ impl Protocol {
         let Packet { client, attempt, sent, what } = *packet;
         let (owner, grant, lock) = (self.owner(client, attempt), i64::from(attempt), 0);
         let (lease, valid_until, holder) = (LEASE * 1000, sent + VALID, Holder::Owner(owner));
-        let (slack, java_wait, allowance) = (SLACK, JAVA_WAIT, ALLOWANCE);
+        let allowance = ALLOWANCE;
         match (what, self.roles[client]) {
-            (What::Heartbeat, _) => Call::Heartbeat { owners: vec![owner], allowance, java_wait },
+            (What::Heartbeat, _) => Call::Heartbeat { owners: vec![owner], allowance },
             (What::Acquire, Role::Lock) => Call::Acquire { lock, owner, lease, valid_until },
             (What::Acquire, Role::Fenced) => Call::Fence { owner, lease, valid_until },
-            (What::Acquire, Role::Fair) => Call::Queue { owner, lease, allowance, java_wait, valid_until },
+            (What::Acquire, Role::Fair) => Call::Queue { owner, lease, allowance, valid_until },
             (What::Acquire, Role::Reader) => Call::Read { owner, grant, lease, valid_until },
             (What::Acquire, Role::Writer) => Call::Write { owner, lease, turn: 1000, valid_until },
             (What::Renew, Role::Reader) => Call::ReadRenew { owner, grant, lease, keep: 0 },
             (What::Renew, Role::Writer) => Call::Renew { lock, holder: Holder::Writer(owner), lease },
             (What::Renew, Role::Lock | Role::Fenced | Role::Fair) => Call::Renew { lock, holder, lease },
             (What::Release, Role::Lock | Role::Fenced) => Call::Release { lock, owner },
-            (What::Release, Role::Fair) => Call::Leave { owner, java_wait },
+            (What::Release, Role::Fair) => Call::Leave { owner },
             (What::Release, Role::Reader) => Call::ReadRelease { owner, grant, usual: lease },
             (What::Release, Role::Writer) => Call::WriteRelease { owner },
             (_, Role::Permits(count)) => {
                 let ids = self.ids(client, attempt, count);
                 match what {
-                    What::Acquire => Call::Take { ids, total: self.total, lease, slack, valid_until },
-                    What::Renew => Call::TakeRenew { ids, lease, slack },
+                    What::Acquire => Call::Take { ids, total: self.total, lease, valid_until },
+                    What::Renew => Call::TakeRenew { ids, lease },
                     _ => Call::Give { ids },
                 }
             }
@@ -232,21 +229,16 @@ impl Protocol {
 
     /// What a client does before it sends a command.
     fn send(&self, world: &mut World, number: usize, what: What) -> Packet {
-        let (client, now) = (&mut world.clients[number], world.now);
-        let mut sent = now;
-        match (client.phase, what) {
-            // The same command, so it has the same end.
-            (Phase::Asks, What::Acquire) => sent = client.open_until - VALID,
-            (phase, What::Acquire) => {
-                client.attempt += u8::from(phase == Phase::Idle);
-                client.open_until = now + VALID;
+        let (client, sent) = (&mut world.clients[number], world.now);
+        match what {
+            What::Acquire => {
+                client.attempt += u8::from(client.phase == Phase::Idle);
+                client.open_until = sent + VALID;
+                client.phase = Phase::Asks;
+                client.open += 1;
             }
-            (_, What::Release) => client.phase = Phase::Ends,
+            What::Release => client.phase = Phase::Ends,
             _ => {}
-        }
-        if what == What::Acquire {
-            client.phase = Phase::Asks;
-            client.open += 1;
         }
         Packet { client: number, attempt: client.attempt, sent, what }
     }
@@ -439,7 +431,8 @@ impl Model for Protocol {
                 Phase::Waits if self.roles[number] == Role::Fair => {
                     &[What::Acquire, What::Heartbeat, What::Release]
                 }
-                // Without an answer, it sends the same acquire again, or gives up.
+                // Without an answer, only those that have a place or an intent attempt again. Others give up.
+                Phase::Asks if !matches!(self.roles[number], Role::Fair | Role::Writer) => &[What::Release],
                 Phase::Asks | Phase::Waits => &[What::Acquire, What::Release],
                 Phase::Holds(until) if until < world.now + LEASE => &[What::Renew, What::Release],
                 Phase::Holds(_) | Phase::Ends => &[What::Release],
@@ -580,7 +573,7 @@ mod tests {
         use Role::{Fair, Fenced, Lock, Permits, Reader, Writer};
         for (fault, roles, property) in [
             (Fault::AcquireIgnoresItsEnd, &[Lock][..], "after everything ended, nothing is left"),
-            (Fault::CopyTakesPermitsTwice, &[Permits(1)], "no permit is lost or added"),
+            (Fault::PermitsComeBackTwice, &[Permits(1)], "no permit is lost or added"),
             (Fault::DeadWaiterStays, &[Fair, Fair], "no dead waiter stops the queue"),
             (Fault::QueuePlaceLost, &[Fair, Fair, Fair], "a fair lock is granted in request order"),
             (

@@ -62,13 +62,8 @@ impl Run<'_> {
         if mode == Some(Mode::Write) && !hash.holders.contains_key(&Holder::Writer(owner)) {
             return self.written(&hash);
         }
-        let found = self.grant_of(owner).filter(|_| hash.has(owner));
+        let found = self.grant_of(owner).filter(|_| mode.is_some());
         let ends = self.now + lease;
-        if let Some(read) = self.state.reads.get_mut(&(owner, 1)).filter(|_| found == Some(grant)) {
-            read.ends = read.ends.max(ends);
-            self.state.hash_mut(0).raise(ends);
-            return Reply::Done;
-        }
         // This call is a late copy: the owner, which writes, has read again since.
         if found > Some(grant) {
             return Reply::Lost;

@@ -2,6 +2,9 @@
 
 use crate::{Counter, ENDLESS, Fault, Message, Ms, Permit, Reply, Run};
 
+/// For how much the clocks of Java can be ahead.
+const SLACK: Ms = 500;
+
 impl Run<'_> {
     /// How many permits are available, or the reply of a script that finds no number.
     fn available(&self) -> Result<Option<i64>, Reply> {
@@ -32,7 +35,7 @@ impl Run<'_> {
     }
 
     /// `semaphore/acquire`: all of these permits, or none. Removes permits whose leases ended if no others are left.
-    pub(crate) fn semaphore_acquire(&mut self, ids: &[Permit], total: i64, lease: Ms, slack: Ms) -> Reply {
+    pub(crate) fn semaphore_acquire(&mut self, ids: &[Permit], total: i64, lease: Ms) -> Reply {
         let wanted = ids.len() as i64;
         let before = match self.available() {
             Ok(before) => before,
@@ -42,7 +45,7 @@ impl Run<'_> {
         if before.is_none_or(|before| before <= wanted) {
             let all = self.in_use();
             let now = self.now;
-            self.state.permits.retain(|_, ends| *ends >= now - slack);
+            self.state.permits.retain(|_, ends| *ends >= now - SLACK);
             let expired = all - self.in_use();
             let first = self.state.permits.values().min().copied();
             if expired > 0 && before.is_some() {
@@ -57,48 +60,31 @@ impl Run<'_> {
                 // The set of permits was lost, so counting starts again from the total.
                 available = total;
             }
-            let found = self.found(ids);
-            if available < wanted && wanted - found > available.max(0) {
+            if available < wanted {
                 let sum = available + self.in_use();
-                // A copy that finds only some of its permits gives them back.
-                self.state.permits.retain(|id, _| !ids.contains(id));
-                if found > 0 && before.is_some() {
-                    let available = self.add(found);
-                    if available > 0 {
-                        self.publish(Message::Permits(available));
-                    }
-                }
                 return match first {
                     _ if wanted > sum => Reply::TooMany(sum),
-                    Some(first) if first < ENDLESS => Reply::Left((first + slack - self.now).max(0)),
+                    Some(first) if first < ENDLESS => Reply::Left((first + SLACK - self.now).max(0)),
                     _ => Reply::NoKnownEnd,
                 };
             }
         }
-        let mut added = wanted - self.found(ids);
-        if self.fault == Some(Fault::CopyTakesPermitsTwice) {
-            added = wanted;
-        }
-        for id in ids {
-            let ends = self.state.permits.entry(*id).or_default();
-            *ends = (*ends).max(self.now + lease + slack);
-        }
-        available -= added;
-        if added > 0 {
-            self.state.available = Some(Counter::Number(available));
-        }
+        let ends = self.now + lease + SLACK;
+        self.state.permits.extend(ids.iter().map(|id| (*id, ends)));
+        available -= wanted;
+        self.state.available = Some(Counter::Number(available));
         Reply::Permits(available.max(0), available + self.in_use())
     }
 
     /// `semaphore/renew`: makes the leases longer, if all of these permits are in use.
-    pub(crate) fn semaphore_renew(&mut self, ids: &[Permit], lease: Ms, slack: Ms) -> Reply {
+    pub(crate) fn semaphore_renew(&mut self, ids: &[Permit], lease: Ms) -> Reply {
         if self.found(ids) < ids.len() as i64 {
             return Reply::Lost;
         }
         if lease > 0 {
             for id in ids {
                 let ends = self.state.permits.entry(*id).or_default();
-                *ends = (*ends).max(self.now + lease + slack);
+                *ends = (*ends).max(self.now + lease + SLACK);
             }
         }
         Reply::Renewed
@@ -116,7 +102,8 @@ impl Run<'_> {
             return Reply::Error;
         }
         self.state.permits.retain(|id, _| !ids.contains(id));
-        let available = self.add(released);
+        let is_twice = self.fault == Some(Fault::PermitsComeBackTwice);
+        let available = self.add(if is_twice { 2 * released } else { released });
         let told = if available > 0 { self.publish(Message::Permits(available)) } else { Reply::Number(0) };
         if released < ids.len() as i64 { Reply::Lost } else { told }
     }
@@ -149,14 +136,14 @@ impl Run<'_> {
     }
 
     /// `semaphore/state`: the available permits, with those whose leases ended, and the total.
-    pub(crate) fn semaphore_state(&self, total: i64, slack: Ms) -> Reply {
+    pub(crate) fn semaphore_state(&self, total: i64) -> Reply {
         let before = match self.available() {
             Ok(before) => before,
             Err(reply) => return reply,
         };
         let known = before.filter(|before| *before > 0 || self.in_use() > 0);
         let available = known.unwrap_or_else(|| total - self.in_use());
-        let expired = self.state.permits.values().filter(|ends| **ends < self.now - slack).count() as i64;
+        let expired = self.state.permits.values().filter(|ends| **ends < self.now - SLACK).count() as i64;
         Reply::Permits(available + expired, available + self.in_use())
     }
 }

@@ -11,10 +11,6 @@ use serde::{Deserialize, Serialize};
 use crate::base::config::settings::Settings;
 use crate::base::error::ConfigError;
 
-/// The longest wait of a Java client for a fair lock for which it keeps the order: Redisson's default of `fairLockWaitTimeout`.
-pub(crate) const JAVA_FAIR_WAIT: Duration = Duration::from_secs(300);
-/// For how much the clock of a Java client can be ahead of the server's.
-pub(crate) const JAVA_CLOCK_SLACK: Duration = Duration::from_millis(500);
 /// Redisson's default of `lockWatchdogTimeout`.
 const JAVA_WATCHDOG: Duration = Duration::from_secs(30);
 

@@ -38,7 +38,7 @@ async fn refused(handle: &Handle, is_leader: bool) -> Result<BTreeMap<Arc<str>, 
         rights.push((Arc::clone(&keys.lock), "asking"));
     }
     for (name, commands) in rights {
-        let call = protocol::check(&keys.lock, Arg::Text(Arc::clone(&name)), Arg::Text(commands.into()));
+        let call = protocol::check([&keys.lock], &name, Arg::Text(commands.into()));
         let reply = ask(lock, call).await?;
         let Reply::List(commands) = &reply else { return Err(Fault::unexpected(&reply)) };
         for command in commands {

@@ -129,7 +129,7 @@ impl Snapshot {
         told.ages().for_each(|(since, age)| *age = millis(now.since(since)));
         let text =
             if self.is_empty() { String::new() } else { serde_json::to_string(&told).expect("plain data") };
-        client_write(key, millis(EXPIRY), text)
+        client_write([key], millis(EXPIRY), text)
     }
 
     fn ages(&mut self) -> impl Iterator<Item = (Moment, &mut u64)> {
@@ -164,7 +164,7 @@ fn place(at: Caller) -> Arc<str> {
 /// Reads what a client told, with a fault if the server does not answer. `None`: it told nothing, or this user has no right to read it.
 pub(crate) async fn read(engine: &Engine, client: &str) -> Result<Option<Snapshot>, Fault> {
     let (store, key) = (&engine.store, client_key(engine.name_prefix(), client));
-    let reply = match store.run(&store.connection(store.route(&key)).await?, &client_read(&key)).await {
+    let reply = match store.run(&store.connection(store.route(&key)).await?, &client_read([&key])).await {
         Err(fault) if matches!(fault.kind, FaultKind::Permission | FaultKind::WrongType) => return Ok(None),
         reply => reply?,
     };

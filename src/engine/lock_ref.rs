@@ -266,9 +266,8 @@ impl LockRef {
     /// lock has no queue.
     pub(crate) fn place(&self, channel: &str) -> Option<(Arc<str>, Call)> {
         let queue = self.protocol.queue()?;
-        let waiter: Arc<str> = channel.strip_prefix(&*self.keys.channel)?.strip_prefix(':')?.into();
-        let owner = waiter.split_once(':')?.1.into();
-        Some((owner, queue.place(&self.keys, Arg::Text(waiter))))
+        let waiter = channel.strip_prefix(&*self.keys.channel)?.strip_prefix(':')?;
+        Some((waiter.split_once(':')?.1.into(), queue.place(&self.keys, waiter)))
     }
 
     /// The line of those who wait for this lock.

@@ -15,8 +15,8 @@ use crate::diagnosis::info::{Holder, RemainingLease};
 use crate::diagnosis::{self, Clients, inspect};
 use crate::engine::{LockRef, run};
 use crate::protocol::{
-    Announced, LeaseLeft, MOST_BYTES, announcement_key, announcement_read, announcement_remove,
-    announcement_write, parse_announced, parse_announcing,
+    AcquireReply, Announced, LeaseLeft, MOST_BYTES, announcement_key, announcement_read, announcement_remove,
+    announcement_write, parse_announced,
 };
 use crate::store::identity;
 use crate::{FencedLock, FencingToken, LockGuard};
@@ -142,9 +142,9 @@ impl Announcer {
         let Self { lock, owner, identity } = self;
         let call = announcement_write(&lock.keys.lock, owner, identity, said);
         let reply = run(&lock.engine, &lock.keys.lock, &call).await;
-        match reply.and_then(|reply| parse_announcing(&reply)).map_err(|fault| lock.error(fault))? {
-            true => Ok(()),
-            false => Err(Error::NotHeld(Lost { lock: lock.id(), cause: LossCause::Removed })),
+        match reply.and_then(|reply| AcquireReply::parse(&reply, false)).map_err(|fault| lock.error(fault))? {
+            AcquireReply::Granted(_) => Ok(()),
+            _ => Err(Error::NotHeld(Lost { lock: lock.id(), cause: LossCause::Removed })),
         }
     }
 }

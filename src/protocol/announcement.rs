@@ -4,8 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use super::keys::announcement_key;
-use super::reply::number;
-use super::script::{Arg, Call, Reply};
+use super::script::{Call, Reply};
 use super::scripts;
 use crate::base::fault::Fault;
 
@@ -24,25 +23,15 @@ pub(crate) struct Announced {
 
 pub(crate) fn announcement_write(lock: &Arc<str>, owner: &str, identity: &str, said: &[u8]) -> Call {
     let (key, text) = (announcement_key(lock), format!("{identity} {}", escape(said)));
-    scripts::announcement_write(lock, &key, owner.to_owned(), text, Arg::Text(Arc::clone(&key)))
+    scripts::announcement_write([lock, &key], owner.to_owned(), text)
 }
 
 pub(crate) fn announcement_read(lock: &str) -> Call {
-    scripts::announcement_read(&announcement_key(lock))
+    scripts::announcement_read([&announcement_key(lock)])
 }
 
 pub(crate) fn announcement_remove(lock: &str, owner: &str) -> Call {
-    let key = announcement_key(lock);
-    scripts::announcement_remove(&key, owner.to_owned(), Arg::Text(Arc::clone(&key)))
-}
-
-/// Returns whether the owner holds the lock, so that its announcement was written.
-pub(crate) fn parse_announcing(reply: &Reply) -> Result<bool, Fault> {
-    match reply {
-        Reply::Nil => Ok(true),
-        Reply::Int(number::LOST) => Ok(false),
-        other => Err(Fault::unexpected(other)),
-    }
+    scripts::announcement_remove([&announcement_key(lock)], owner.to_owned())
 }
 
 /// Returns what this owner announced. `None`: nothing, or what is there is of another owner.

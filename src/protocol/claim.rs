@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::keys::{LockKeys, claims_counter, lock_channel};
+use super::keys::{CHANNEL, CLAIMS, LockKeys};
 use super::rights::{self, Right};
 use super::script::{Arg, Call};
 use super::scripts;
@@ -20,7 +20,7 @@ pub(crate) fn claim(
     owner: &Arg,
     lease: Duration,
 ) -> Call {
-    scripts::claims_acquire(counter(keys), locks, owner, millis(lease), Arg::ValidUntil)
+    scripts::claims_acquire([counter(keys)], locks, owner, millis(lease), Arg::ValidUntil)
 }
 
 /// The key of the counter of the group.
@@ -39,7 +39,7 @@ impl Protocol for Claim {
 
     /// Derives the keys of a group. [`LockKeys::in_group`] derives those of its locks.
     fn keys(&self, group: Arc<str>) -> LockKeys {
-        LockKeys::new(group, lock_channel, [claims_counter as fn(&str) -> Arc<str>])
+        LockKeys::new(group, CHANNEL, &[CLAIMS])
     }
 
     fn rights(&self, group: &LockKeys) -> Vec<Right> {

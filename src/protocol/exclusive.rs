@@ -17,6 +17,6 @@ impl Protocol for Reentrant {
     }
 
     fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, _if_held: IfHeld) -> Call {
-        scripts::rlock_acquire(&holder.keys.lock, holder.owner, millis(lease), Arg::ValidUntil)
+        scripts::rlock_acquire([&holder.keys.lock], holder.owner, millis(lease), Arg::ValidUntil)
     }
 }

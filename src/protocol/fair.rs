@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::keys::{LockKeys, fair_queue, fair_records, fair_scores, fair_tickets, lock_channel};
+use super::keys::{CHANNEL, FAIR, LockKeys};
 use super::rights::{self, Right};
 use super::script::{Arg, Call};
 use super::scripts;
 use super::traits::{HolderRef, IfHeld, LockType, Protocol, Queue, Traits, millis};
-use crate::base::config::{JAVA_FAIR_WAIT, LockConfig};
+use crate::base::config::LockConfig;
 
 /// The kind of a [`FairLock`](crate::FairLock), and its protocol.
 #[derive(Debug)]
@@ -20,8 +20,10 @@ fn queue_keys(keys: &LockKeys) -> &[Arc<str>; 4] {
     keys.more[..].try_into().expect("BUG: a fair lock has these keys")
 }
 
-fn java_wait() -> u64 {
-    millis(JAVA_FAIR_WAIT)
+/// All keys, in the order in which the scripts have them.
+fn all(keys: &LockKeys) -> [&Arc<str>; 6] {
+    let [queue, scores, records, tickets] = queue_keys(keys);
+    [&keys.lock, queue, scores, records, tickets, &keys.channel]
 }
 
 impl Protocol for Fair {
@@ -30,36 +32,20 @@ impl Protocol for Fair {
     }
 
     fn keys(&self, lock: Arc<str>) -> LockKeys {
-        let more: [fn(&str) -> Arc<str>; 4] = [fair_queue, fair_scores, fair_records, fair_tickets];
-        LockKeys::new(lock, lock_channel, more)
+        LockKeys::new(lock, CHANNEL, &FAIR)
     }
 
     fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, if_held: IfHeld) -> Call {
-        let HolderRef { keys, owner, config, .. } = holder;
-        let [list, scores, records, tickets] = queue_keys(keys);
-        scripts::fair_acquire(
-            &keys.lock,
-            list,
-            scores,
-            records,
-            tickets,
-            &keys.channel,
-            owner,
-            millis(lease),
-            if if_held == IfHeld::Refuse { 0 } else { millis(config.fair_allowance()) },
-            java_wait(),
-            Arg::ValidUntil,
-        )
+        let allowance = if if_held == IfHeld::Refuse { 0 } else { millis(holder.config.fair_allowance()) };
+        scripts::fair_acquire(all(holder.keys), holder.owner, millis(lease), allowance, Arg::ValidUntil)
     }
 
     fn release(&self, holder: HolderRef<'_>) -> Call {
-        let HolderRef { keys, owner, .. } = holder;
-        let [list, scores, records, tickets] = queue_keys(keys);
-        scripts::fair_release(&keys.lock, list, scores, records, tickets, &keys.channel, owner, java_wait())
+        scripts::fair_release(all(holder.keys), holder.owner)
     }
 
     fn waiters(&self, keys: &LockKeys) -> Call {
-        scripts::fair_waiters(&queue_keys(keys)[0])
+        scripts::fair_waiters([&queue_keys(keys)[0]])
     }
 
     fn rights(&self, keys: &LockKeys) -> Vec<Right> {
@@ -85,21 +71,10 @@ impl Queue for Fair {
     }
 
     fn heartbeat(&self, keys: &LockKeys, config: &LockConfig, waiters: String) -> Call {
-        let [list, scores, records, tickets] = queue_keys(keys);
-        scripts::fair_heartbeat(
-            &keys.lock,
-            list,
-            scores,
-            records,
-            tickets,
-            &keys.channel,
-            millis(config.fair_allowance()),
-            java_wait(),
-            waiters,
-        )
+        scripts::fair_heartbeat(all(keys), millis(config.fair_allowance()), waiters)
     }
 
-    fn place(&self, keys: &LockKeys, waiter: Arg) -> Call {
-        scripts::place(&queue_keys(keys)[0], waiter)
+    fn place(&self, keys: &LockKeys, waiter: &str) -> Call {
+        scripts::place([&queue_keys(keys)[0]], waiter.to_owned())
     }
 }

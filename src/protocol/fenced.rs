@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::keys::{LockKeys, fencing_counter, lock_channel};
+use super::keys::{CHANNEL, COUNTER, LockKeys};
 use super::rights::{self, Right};
 use super::script::{Arg, Call};
 use super::scripts;
@@ -24,17 +24,12 @@ impl Protocol for Fenced {
     }
 
     fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, _if_held: IfHeld) -> Call {
-        scripts::fenced_acquire(
-            &holder.keys.lock,
-            counter(holder.keys),
-            holder.owner,
-            millis(lease),
-            Arg::ValidUntil,
-        )
+        let keys = [&holder.keys.lock, counter(holder.keys)];
+        scripts::fenced_acquire(keys, holder.owner, millis(lease), Arg::ValidUntil)
     }
 
     fn keys(&self, lock: Arc<str>) -> LockKeys {
-        LockKeys::new(lock, lock_channel, [fencing_counter as fn(&str) -> Arc<str>])
+        LockKeys::new(lock, CHANNEL, &[COUNTER])
     }
 
     fn rights(&self, keys: &LockKeys) -> Vec<Right> {

@@ -2,14 +2,10 @@
 
 use std::sync::Arc;
 
-use super::keys::LISTED;
 use super::listing::Listing;
 use super::script::{Arg, Call, Reply};
 use super::scripts;
 use crate::base::fault::Fault;
-
-/// About how many keys one command looks at. A server does nothing else meanwhile: 500 locks take it about 3 ms.
-const COUNT: u64 = 500;
 
 /// A key that can be a lock.
 #[derive(Clone, Debug)]
@@ -39,10 +35,7 @@ pub(crate) const TYPES: [&str; 2] = ["hash", "string"];
 
 /// Looks for a part of the locks of a server, among the keys of one of the [`TYPES`].
 pub(crate) fn find(cursor: Arg, pattern: &Arc<str>, of_type: &str) -> Call {
-    let text = |text: &str| Arg::Text(text.into());
-    let [queue, counter, channel, rw_channel, sc_channel] = LISTED.map(text);
-    let pattern = Arg::Text(Arc::clone(pattern));
-    scripts::list(cursor, pattern, COUNT, text(of_type), queue, counter, channel, rw_channel, sc_channel)
+    scripts::list([], cursor, pattern, of_type.to_owned())
 }
 
 impl Found {

@@ -9,27 +9,28 @@ use smallvec::SmallVec;
 
 use super::slot::hashed_part;
 
-/// The end of the key of a writer's intent. No lock may have a name with this end, because a grant of a write lock
-/// deletes such a key.
+/// The end of the key of a writer's intent: a string that Redisson does not know. No lock may have a name with this end, because a grant
+/// of a write lock deletes such a key.
 const INTENT: &str = "lockkeeper_intent";
 
-/// The queue of a fair lock, up to the colon.
-const QUEUE: &str = "redisson_lock_queue";
-/// The counter of a fenced lock, up to the colon.
-const COUNTER: &str = "redisson_lock_token";
-/// The counter of a group of claims, up to the colon.
-const CLAIMS: &str = "lockkeeper_claims";
-/// The channels of a lock and of a read-write lock, up to the colon.
-const CHANNEL: &str = "redisson_lock__channel";
-const READ_WRITE_CHANNEL: &str = "redisson_rwlock";
-/// The channel of a semaphore, up to the colon.
-const SEMAPHORE_CHANNEL: &str = "redisson_sc";
+/// The channel of an RLock, a fair lock or a fenced lock.
+pub(super) const CHANNEL: &str = "redisson_lock__channel";
+/// The channel of a read-write lock, for readers and writers.
+pub(super) const READ_WRITE_CHANNEL: &str = "redisson_rwlock";
+/// The channel of a semaphore.
+pub(super) const SEMAPHORE_CHANNEL: &str = "redisson_sc";
+
+/// The queue of a fair lock: a list of owners. The time until which Java considers each waiter alive: a sorted set. The records of waiters
+/// that are not Java's: a hash that Redisson does not know. And the order of these waiters: a sorted set that Redisson does not know.
+pub(super) const FAIR: [&str; 4] =
+    ["redisson_lock_queue", "redisson_lock_timeout", "lockkeeper_fair", "lockkeeper_fair_tickets"];
+/// The last token of a fenced lock: a number.
+pub(super) const COUNTER: &str = "redisson_lock_token";
+/// The last token of a group of claims: a number. Not that of a fenced lock, because Java would read it.
+pub(super) const CLAIMS: &str = "lockkeeper_claims";
 
 /// The message of a release.
 pub(crate) const RELEASED: &str = "0";
-
-/// What the derived keys and channels begin with that the script `list.lua` looks for, in the order of its arguments.
-pub(super) const LISTED: [&str; 5] = [QUEUE, COUNTER, CHANNEL, READ_WRITE_CHANNEL, SEMAPHORE_CHANNEL];
 
 /// The keys and channels of one lock, derived once for each handle.
 #[derive(Clone, Debug)]
@@ -43,19 +44,16 @@ pub(crate) struct LockKeys {
 }
 
 impl LockKeys {
-    pub(crate) fn new(
-        lock: Arc<str>,
-        channel: fn(&str) -> Arc<str>,
-        more: impl IntoIterator<Item = fn(&str) -> Arc<str>>,
-    ) -> Self {
-        let (channel, more) = (channel(&lock), more.into_iter().map(|key| key(&lock)).collect());
-        Self { lock, channel, more }
+    /// The channel and the further keys have these names in front.
+    pub(crate) fn new(lock: Arc<str>, channel: &str, more: &[&str]) -> Self {
+        let more = more.iter().map(|prefix| prefixed(prefix, &lock)).collect();
+        Self { channel: prefixed(channel, &lock), more, lock }
     }
 
     /// The keys of a lock in the group of claims that has these keys.
     pub(crate) fn in_group(&self, name: &str) -> Self {
         let lock: Arc<str> = [&self.lock, ":", name].concat().into();
-        Self { channel: lock_channel(&lock), lock, more: self.more.clone() }
+        Self { channel: prefixed(CHANNEL, &lock), lock, more: self.more.clone() }
     }
 
     /// Whether the main key can be the intent of a writer for another lock.
@@ -73,46 +71,6 @@ impl LockKeys {
     }
 }
 
-/// The channel of an RLock, a fair lock or a fenced lock.
-pub(super) fn lock_channel(name: &str) -> Arc<str> {
-    prefixed(CHANNEL, name)
-}
-
-/// The channel of a read-write lock, for readers and writers.
-pub(super) fn read_write_channel(name: &str) -> Arc<str> {
-    prefixed(READ_WRITE_CHANNEL, name)
-}
-
-/// The queue of a fair lock: a list of owners.
-pub(super) fn fair_queue(name: &str) -> Arc<str> {
-    prefixed(QUEUE, name)
-}
-
-/// The time until which Java considers each waiter alive: a sorted set.
-pub(super) fn fair_scores(name: &str) -> Arc<str> {
-    prefixed("redisson_lock_timeout", name)
-}
-
-/// The records of waiters that are not Java's: a hash that Redisson does not know.
-pub(super) fn fair_records(name: &str) -> Arc<str> {
-    prefixed("lockkeeper_fair", name)
-}
-
-/// The order of waiters that are not Java's: a sorted set that Redisson does not know.
-pub(super) fn fair_tickets(name: &str) -> Arc<str> {
-    prefixed("lockkeeper_fair_tickets", name)
-}
-
-/// The last token of a fenced lock: a number.
-pub(super) fn fencing_counter(name: &str) -> Arc<str> {
-    prefixed(COUNTER, name)
-}
-
-/// The last token of a group of claims: a number. Not that of a fenced lock, because Java would read it.
-pub(super) fn claims_counter(group: &str) -> Arc<str> {
-    prefixed(CLAIMS, group)
-}
-
 /// What the holder of a lock announces, and the channel with that name: a string that Redisson does not know.
 pub(crate) fn announcement_key(name: &str) -> Arc<str> {
     prefixed("lockkeeper_announcement", name)
@@ -126,11 +84,6 @@ pub(super) fn read_hold(name: &str, owner: &str, number: u32) -> Arc<str> {
 /// The intent of a writer that readers kept waiting: a string that Redisson does not know.
 pub(super) fn writer_intent(name: &str) -> Arc<str> {
     suffixed(name, INTENT)
-}
-
-/// The channel of a semaphore.
-pub(super) fn semaphore_channel(name: &str) -> Arc<str> {
-    prefixed(SEMAPHORE_CHANNEL, name)
 }
 
 /// The permits of a semaphore that are in use, and the ends of their leases: a sorted set.
@@ -174,7 +127,7 @@ mod tests {
             ("a{b", "redisson_lock__channel:a{b"),
             ("a}b", "redisson_lock__channel:{a}b}"),
         ] {
-            assert_eq!(&*lock_channel(name), channel);
+            assert_eq!(&*prefixed(CHANNEL, name), channel);
         }
     }
 
@@ -182,7 +135,7 @@ mod tests {
     fn derived(name: &str) -> Vec<Arc<str>> {
         const OWNER: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:77";
         let protocols: [&dyn Protocol; 6] = [&Reentrant, &Fair, &Fenced, &Read, &Write, &Semaphore];
-        let channel = format!("{}:{OWNER}", lock_channel(name)).into();
+        let channel = format!("{}:{OWNER}", prefixed(CHANNEL, name)).into();
         let mut all = vec![read_hold(name, OWNER, 1), writer_intent(name), announcement_key(name), channel];
         for keys in protocols.map(|protocol| protocol.keys(name.into())) {
             all.push(keys.channel);

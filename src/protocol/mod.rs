@@ -37,7 +37,6 @@ mod traits;
 
 pub(crate) use announcement::{
     Announced, MOST_BYTES, announcement_read, announcement_remove, announcement_write, parse_announced,
-    parse_announcing,
 };
 pub(crate) use claim::{Claim, claim};
 pub use exclusive::Reentrant;
@@ -49,7 +48,7 @@ pub(crate) use listing::{Holding, LeaseLeft, Listing};
 pub use read_write::{Read, Write};
 pub(crate) use reply::{
     AcquireReply, ClaimReply, ConfirmReply, Granted, PermitInUse, PermitsReply, PlaceReply, ReleaseReply,
-    RenewalReply, StateReply, parse_heartbeat, parse_holders, parse_renewal,
+    RenewalReply, parse_heartbeat, parse_holders, parse_renewal,
 };
 pub(crate) use rights::{announcements, sharded};
 pub(crate) use script::{Arg, Batch, Call, Form, PermitIds, Reply, Row, Script, owner_text};

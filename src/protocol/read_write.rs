@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use smallvec::smallvec;
 
-use super::keys::{LockKeys, read_hold, read_write_channel};
+use super::keys::{LockKeys, READ_WRITE_CHANNEL, read_hold};
 use super::rights::{self, Right};
 use super::script::{Arg, Batch, Call, Row};
 use super::scripts;
@@ -29,16 +29,7 @@ impl Read {
         // outlasts this, so that a writer can come.
         let (stop, calm) = (linger * 3 / 2 + WRITER_COMES, linger.max(READERS_COME));
         let (lease, is_gap) = (millis(config.watchdog_lease()), u64::from(makes_gap));
-        scripts::read_confirm(
-            &keys.lock,
-            &keys.channel,
-            owner,
-            grant,
-            lease,
-            millis(stop),
-            millis(calm),
-            is_gap,
-        )
+        scripts::read_confirm(both(keys), owner, grant, lease, millis(stop), millis(calm), is_gap)
     }
 }
 
@@ -59,29 +50,33 @@ const WRITER: &str = ":write";
 
 const FAMILY: &str = "a read-write lock";
 
+/// The keys of most scripts.
+const fn both(keys: &LockKeys) -> [&Arc<str>; 2] {
+    [&keys.lock, &keys.channel]
+}
+
 impl Protocol for Read {
     fn traits(&self) -> Traits {
         Traits { is_read_write: true, is_shared: true, ..Traits::new(LockType::Read, FAMILY) }
     }
 
     fn keys(&self, lock: Arc<str>) -> LockKeys {
-        LockKeys::new(lock, read_write_channel, [])
+        LockKeys::new(lock, READ_WRITE_CHANNEL, &[])
     }
 
     fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, _if_held: IfHeld) -> Call {
         let HolderRef { keys, owner, grant, .. } = holder;
-        scripts::read_acquire(&keys.lock, &keys.channel, owner, grant, millis(lease), Arg::ValidUntil)
+        scripts::read_acquire(both(keys), owner, grant, millis(lease), Arg::ValidUntil)
     }
 
     fn show(&self, holder: HolderRef<'_>, count: u32, lease: Duration) -> Call {
         let HolderRef { keys, owner, grant, .. } = holder;
-        scripts::read_show(&keys.lock, &keys.channel, owner, grant, count, millis(lease))
+        scripts::read_show(both(keys), owner, grant, count, millis(lease))
     }
 
     fn release(&self, holder: HolderRef<'_>) -> Call {
         let HolderRef { keys, owner, grant, config, .. } = holder;
-        let usual = millis(config.watchdog_lease());
-        scripts::read_release(&keys.lock, &keys.channel, owner, grant, usual)
+        scripts::read_release(both(keys), owner, grant, millis(config.watchdog_lease()))
     }
 
     fn renewal(&self) -> &'static Batch {
@@ -91,7 +86,7 @@ impl Protocol for Read {
     fn renewal_row(&self, holder: HolderRef<'_>, left: Duration) -> Row {
         let HolderRef { keys, owner, grant, .. } = holder;
         Row {
-            keys: smallvec![Arc::clone(&keys.lock), Arc::clone(&keys.channel)],
+            keys: both(keys).map(Arc::clone).into(),
             args: smallvec![owner.into(), grant.into(), millis(left).into()],
         }
     }
@@ -101,7 +96,7 @@ impl Protocol for Read {
     }
 
     fn state(&self, keys: &LockKeys) -> Call {
-        scripts::read_state(&keys.lock, &keys.channel)
+        scripts::read_state(both(keys))
     }
 
     fn rights(&self, keys: &LockKeys) -> Vec<Right> {
@@ -120,21 +115,20 @@ impl Protocol for Write {
     }
 
     fn keys(&self, lock: Arc<str>) -> LockKeys {
-        LockKeys::new(lock, read_write_channel, [])
+        LockKeys::new(lock, READ_WRITE_CHANNEL, &[])
     }
 
     fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, if_held: IfHeld) -> Call {
-        let LockKeys { lock, channel, .. } = holder.keys;
         let turn = if if_held == IfHeld::BlockReaders { millis(holder.config.writer_turn()) } else { 0 };
-        scripts::write_acquire(lock, channel, self.field(holder), millis(lease), turn, Arg::ValidUntil)
+        scripts::write_acquire(both(holder.keys), self.field(holder), millis(lease), turn, Arg::ValidUntil)
     }
 
     fn release(&self, holder: HolderRef<'_>) -> Call {
-        scripts::write_release(&holder.keys.lock, &holder.keys.channel, self.field(holder))
+        scripts::write_release(both(holder.keys), self.field(holder))
     }
 
     fn state(&self, keys: &LockKeys) -> Call {
-        scripts::write_state(&keys.lock)
+        scripts::write_state([&keys.lock])
     }
 
     fn rights(&self, keys: &LockKeys) -> Vec<Right> {

@@ -38,13 +38,15 @@ pub(super) mod number {
     }
 }
 
-/// The reply of an acquire script.
+/// The reply of an acquire script, and of those that answer alike: show a count, announce, or look whether a lock is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AcquireReply {
     /// The owner holds the lock.
     Granted(Granted),
     /// Another owner holds the lock. The holder's lease lasts at most for this time, if the time is known.
     Held(Option<Duration>),
+    /// No owner holds the lock. Only a state script says so.
+    Free,
     /// Another owner holds the lock or is in front, and the owner that asked has queued.
     Queued,
     /// The hold is gone, or the owner has a later one.
@@ -55,7 +57,7 @@ pub(crate) enum AcquireReply {
     NotALock,
     /// The queue had dead waiters, and perhaps has more: attempt again.
     AttemptAgain,
-    /// The fencing counter is no number, or cannot grow. Perhaps an earlier copy of this call was granted the lock.
+    /// The fencing counter is no number, or cannot grow.
     CannotCount,
     /// The call wants more permits than the semaphore has.
     TooMany { total: u32 },
@@ -83,7 +85,7 @@ pub(crate) enum ClaimReply {
     NoneFree,
     /// The key at this place holds data that is no lock.
     NotALock(usize),
-    /// The counter is no number, or cannot grow. Perhaps an earlier copy of this call was granted a lock.
+    /// The counter is no number, or cannot grow.
     CannotCount,
 }
 
@@ -98,17 +100,6 @@ pub(crate) enum ReleaseReply {
     ReleasedInSilence,
     /// Released, and the key keeps data that is no lock.
     ReleasedBesideData,
-}
-
-/// The reply of a state script.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StateReply {
-    Held,
-    Free,
-    /// The key is another kind of lock.
-    OtherKind,
-    /// The key holds data that is no lock.
-    NotALock,
 }
 
 /// What a renewal script replies about one hold.
@@ -144,7 +135,7 @@ pub(crate) enum PlaceReply {
 }
 
 impl AcquireReply {
-    /// Parses the reply of an acquire script. `has_token`: a granted call returns a fencing token.
+    /// Parses the reply of such a script. `has_token`: a granted call returns a fencing token.
     pub(crate) fn parse(reply: &Reply, has_token: bool) -> Result<Self, Fault> {
         let unexpected = || Fault::unexpected(reply);
         Ok(match *reply {
@@ -160,6 +151,7 @@ impl AcquireReply {
                 _ => return Err(unexpected()),
             },
             Reply::Int(number::NO_KNOWN_END) => Self::Held(None),
+            Reply::Int(number::FREE) => Self::Free,
             Reply::Int(number::LOST) => Self::Lost,
             Reply::Int(number::OTHER_KIND) => Self::OtherKind,
             Reply::Int(number::QUEUED) => Self::Queued,
@@ -216,18 +208,6 @@ impl ConfirmReply {
             Reply::Int(number::RENEWED) => Ok(Self::Renewed),
             Reply::Int(number::WANTED) => Ok(Self::Wanted),
             Reply::Int(number::LOST) => Ok(Self::Lost),
-            _ => Err(Fault::unexpected(reply)),
-        }
-    }
-}
-
-impl StateReply {
-    pub(crate) fn parse(reply: &Reply) -> Result<Self, Fault> {
-        match *reply {
-            Reply::Int(number::FREE) => Ok(Self::Free),
-            Reply::Int(number::OTHER_KIND) => Ok(Self::OtherKind),
-            Reply::Int(number::NOT_A_LOCK) => Ok(Self::NotALock),
-            Reply::Int(number::NO_KNOWN_END..) => Ok(Self::Held),
             _ => Err(Fault::unexpected(reply)),
         }
     }

@@ -53,7 +53,7 @@ pub(super) fn claims(group: &LockKeys, counter: &Arc<str>) -> Vec<Right> {
 /// The rights for both sides of a read-write lock.
 pub(super) fn read_write(keys: &LockKeys) -> Vec<Right> {
     const LOCK: &str =
-        "del exists hdel hexists hget hgetall hkeys hlen hrandfield hscan hset persist pexpire pttl time";
+        "del exists hdel hexists hget hgetall hlen hrandfield hscan hset persist pexpire pttl time";
     vec![
         (Arc::clone(&keys.lock), LOCK),
         (read_hold(&keys.lock, OWNER, 1), "del get pexpire pttl set"),

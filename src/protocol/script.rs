@@ -197,6 +197,12 @@ impl From<String> for Arg {
     }
 }
 
+impl From<&Arc<str>> for Arg {
+    fn from(text: &Arc<str>) -> Self {
+        Self::Text(Arc::clone(text))
+    }
+}
+
 impl From<u64> for Arg {
     fn from(number: u64) -> Self {
         Self::Number(number)

@@ -1,7 +1,7 @@
 //! The Lua scripts.
 //!
-//! Each is a file under `lua/`, embedded when the crate is compiled. The table below names its keys and arguments, as the
-//! parameters of the function that builds the call. `tests/scripts.rs` compares them with the file's header and body.
+//! Each is a file under `lua/`, embedded when the crate is compiled. The table below names its keys and arguments, in the
+//! order of the function that builds the call. `tests/scripts.rs` compares them with the file's header and body.
 
 use std::sync::Arc;
 
@@ -36,12 +36,16 @@ macro_rules! scripts {
         $(
             #[allow(clippy::too_many_arguments, reason = "the script has so many keys and arguments")]
             pub(crate) fn $name(
-                $($key: &Arc<str>,)* $($further: impl IntoIterator<Item = Arc<str>>,)? $($arg: impl Into<Arg>,)*
+                keys: [&Arc<str>; <[&str]>::len(&[$(stringify!($key)),*])],
+                $($further: impl IntoIterator<Item = Arc<str>>,)? $($arg: impl Into<Arg>,)*
             ) -> Call {
                 static SCRIPT: Script = script!($file $(of $most)?);
                 #[allow(unused_mut, reason = "most scripts have no further keys")]
-                let mut call =
-                    Call { script: &SCRIPT, keys: smallvec![$(Arc::clone($key)),*], args: smallvec![$($arg.into()),*] };
+                let mut call = Call {
+                    script: &SCRIPT,
+                    keys: keys.into_iter().map(Arc::clone).collect(),
+                    args: smallvec![$($arg.into()),*],
+                };
                 $( call.keys.extend($further); )?
                 call
             }
@@ -68,19 +72,19 @@ macro_rules! scripts {
 scripts! {
     calls {
         announcement_read("announcements/read.lua"; announcement; );
-        announcement_remove("announcements/remove.lua"; announcement; owner, channel);
-        announcement_write("announcements/write.lua"; lock, announcement; owner, text, channel);
+        announcement_remove("announcements/remove.lua"; announcement; owner);
+        announcement_write("announcements/write.lua"; lock, announcement; owner, text);
         check("check.lua"; key; name, commands);
         claims_acquire("claims/acquire.lua"; counter ..lock; owner, lease_ms, valid_until);
         client_read("clients/read.lua"; client; );
         client_write("clients/write.lua"; client; expiry_ms, text);
-        fair_acquire("fair/acquire.lua" of 64; lock, queue, scores, records, tickets, channel; owner, lease_ms, allowance_ms, java_wait_ms, valid_until);
-        fair_heartbeat("fair/heartbeat.lua"; lock, queue, scores, records, tickets, channel; allowance_ms, java_wait_ms, owners);
-        fair_release("fair/release.lua" of 64; lock, queue, scores, records, tickets, channel; owner, java_wait_ms);
+        fair_acquire("fair/acquire.lua" of 64; lock, queue, scores, records, tickets, channel; owner, lease_ms, allowance_ms, valid_until);
+        fair_heartbeat("fair/heartbeat.lua"; lock, queue, scores, records, tickets, channel; allowance_ms, owners);
+        fair_release("fair/release.lua" of 64; lock, queue, scores, records, tickets, channel; owner);
         fair_waiters("fair/waiters.lua"; queue; );
         fenced_acquire("fenced/acquire.lua" of 64; lock, counter; owner, lease_ms, valid_until);
         inspect("inspect.lua"; lock; cursor);
-        list("list.lua"; ; cursor, pattern, count, of_type, queue, counter, channel, rw_channel, sc_channel);
+        list("list.lua"; ; cursor, pattern, of_type);
         place("place.lua"; queue; waiter);
         read_acquire("read/acquire.lua" of 48; lock, channel; owner, grant, lease_ms, valid_until);
         read_confirm("read/confirm.lua" of 48; lock, channel; owner, grant, lease_ms, stop_ms, calm_ms, is_gap);
@@ -92,12 +96,12 @@ scripts! {
         rlock_show("rlock/show.lua" of 64; lock; owner, count, lease_ms);
         rlock_state("rlock/state.lua" of 64; lock; );
         self_test("self_test.lua"; key; other);
-        semaphore_acquire("semaphore/acquire.lua" of 48; semaphore, permits; ids, total, lease_ms, slack_ms, channel, valid_until);
+        semaphore_acquire("semaphore/acquire.lua" of 48; semaphore, permits; ids, total, lease_ms, channel, valid_until);
         semaphore_delete("semaphore/delete.lua"; semaphore, permits; total, channel);
-        semaphore_holders("semaphore/holders.lua"; permits; after_ms, count, slack_ms);
+        semaphore_holders("semaphore/holders.lua"; permits; after_ms);
         semaphore_release("semaphore/release.lua" of 48; semaphore, permits; ids, channel);
         semaphore_resize("semaphore/resize.lua"; semaphore, permits; total, channel);
-        semaphore_state("semaphore/state.lua"; semaphore, permits; total, slack_ms);
+        semaphore_state("semaphore/state.lua"; semaphore, permits; total);
         waiters("waiters.lua"; lock; channel);
         write_acquire("write/acquire.lua" of 64; lock, channel; writer, lease_ms, turn_ms, valid_until);
         write_release("write/release.lua" of 64; lock, channel; writer);
@@ -106,7 +110,7 @@ scripts! {
     batches {
         READ_RENEW("read/renew.lua"; lock, channel; lease_ms; owner, grant, keep_ms);
         RLOCK_RENEW("rlock/renew.lua"; lock; lease_ms; owner);
-        SEMAPHORE_RENEW("semaphore/renew.lua"; permits; lease_ms; ids, slack_ms);
+        SEMAPHORE_RENEW("semaphore/renew.lua"; permits; lease_ms; ids);
     }
 }
 

@@ -8,31 +8,23 @@ use std::time::Duration;
 use smallvec::smallvec;
 use uuid::Uuid;
 
-use super::keys::{LockKeys, permits, semaphore_channel};
+use super::keys::{LockKeys, SEMAPHORE_CHANNEL, permits};
 use super::rights::{self, Right};
 use super::script::{Arg, Batch, Call, PermitIds, Row};
 use super::scripts;
 use super::traits::{HolderRef, IfHeld, LockType, Protocol, Traits, millis};
-use crate::base::config::JAVA_CLOCK_SLACK;
 
 /// The protocol of [`Semaphore`](crate::Semaphore).
 #[derive(Debug)]
 pub(crate) struct Semaphore;
-
-/// How many permits one command lists. It also lists those whose leases end together with the last one.
-const PART: u64 = 500;
 
 /// The sorted set of the permits in use.
 fn in_use(keys: &LockKeys) -> &Arc<str> {
     &keys.more[0]
 }
 
-fn channel(keys: &LockKeys) -> Arg {
-    Arg::Text(Arc::clone(&keys.channel))
-}
-
-fn slack() -> u64 {
-    millis(JAVA_CLOCK_SLACK)
+fn both(keys: &LockKeys) -> [&Arc<str>; 2] {
+    [&keys.lock, in_use(keys)]
 }
 
 impl Protocol for Semaphore {
@@ -45,26 +37,17 @@ impl Protocol for Semaphore {
     }
 
     fn keys(&self, lock: Arc<str>) -> LockKeys {
-        LockKeys::new(lock, semaphore_channel, [permits as fn(&str) -> Arc<str>])
+        let more = smallvec![permits(&lock)];
+        LockKeys { more, ..LockKeys::new(lock, SEMAPHORE_CHANNEL, &[]) }
     }
 
     fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, _if_held: IfHeld) -> Call {
         let HolderRef { keys, owner, total, .. } = holder;
-        scripts::semaphore_acquire(
-            &keys.lock,
-            in_use(keys),
-            owner,
-            total,
-            millis(lease),
-            slack(),
-            channel(keys),
-            Arg::ValidUntil,
-        )
+        scripts::semaphore_acquire(both(keys), owner, total, millis(lease), &keys.channel, Arg::ValidUntil)
     }
 
     fn release(&self, holder: HolderRef<'_>) -> Call {
-        let HolderRef { keys, owner, .. } = holder;
-        scripts::semaphore_release(&keys.lock, in_use(keys), owner, channel(keys))
+        scripts::semaphore_release(both(holder.keys), holder.owner, &holder.keys.channel)
     }
 
     fn renewal(&self) -> &'static Batch {
@@ -72,8 +55,7 @@ impl Protocol for Semaphore {
     }
 
     fn renewal_row(&self, holder: HolderRef<'_>, _left: Duration) -> Row {
-        let HolderRef { keys, owner, .. } = holder;
-        Row { keys: smallvec![Arc::clone(in_use(keys))], args: smallvec![owner.into(), slack().into()] }
+        Row { keys: smallvec![self.tracked_key(holder)], args: smallvec![holder.owner.into()] }
     }
 
     fn tracked_key(&self, holder: HolderRef<'_>) -> Arc<str> {
@@ -92,21 +74,21 @@ impl Protocol for Semaphore {
 impl Semaphore {
     /// Asks how many permits are available, and how many there are. `total`: the number if the key does not exist.
     pub(crate) fn state(keys: &LockKeys, total: u32) -> Call {
-        scripts::semaphore_state(&keys.lock, in_use(keys), total, slack())
+        scripts::semaphore_state(both(keys), total)
     }
 
     /// Lists a part of the permits in use.
     pub(crate) fn holders(keys: &LockKeys, cursor: Arg) -> Call {
-        scripts::semaphore_holders(in_use(keys), cursor, PART, slack())
+        scripts::semaphore_holders([in_use(keys)], cursor)
     }
 
     /// Sets how many permits there are.
     pub(crate) fn resize(keys: &LockKeys, total: u32) -> Call {
-        scripts::semaphore_resize(&keys.lock, in_use(keys), total, channel(keys))
+        scripts::semaphore_resize(both(keys), total, &keys.channel)
     }
 
     /// Deletes the semaphore and its permits. `total`: the number of permits that the message names to the waiters.
     pub(crate) fn delete(keys: &LockKeys, total: u32) -> Call {
-        scripts::semaphore_delete(&keys.lock, in_use(keys), total, channel(keys))
+        scripts::semaphore_delete(both(keys), total, &keys.channel)
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use smallvec::smallvec;
 use uuid::Uuid;
 
-use super::keys::{LockKeys, lock_channel};
+use super::keys::{CHANNEL, LockKeys};
 use super::rights::{self, Right};
 use super::script::{Arg, Batch, Call, Row};
 use super::scripts;
@@ -60,13 +60,12 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
 
     /// Shows the hold count after a re-entry or an inner release, and makes the lease at least this long.
     fn show(&self, holder: HolderRef<'_>, count: u32, lease: Duration) -> Call {
-        scripts::rlock_show(&holder.keys.lock, self.field(holder), count, millis(lease))
+        scripts::rlock_show([&holder.keys.lock], self.field(holder), count, millis(lease))
     }
 
     /// Ends the hold. This also undoes an attempt, and removes the traces of its waiter.
     fn release(&self, holder: HolderRef<'_>) -> Call {
-        let channel = Arg::Text(Arc::clone(&holder.keys.channel));
-        scripts::rlock_release(&holder.keys.lock, holder.owner, channel)
+        scripts::rlock_release([&holder.keys.lock], holder.owner, &holder.keys.channel)
     }
 
     /// The script that renews many holds. Their shared argument is the lease in milliseconds.
@@ -86,17 +85,17 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
 
     /// Asks whether anybody holds the lock.
     fn state(&self, keys: &LockKeys) -> Call {
-        scripts::rlock_state(&keys.lock)
+        scripts::rlock_state([&keys.lock])
     }
 
     /// Asks how many wait for the lock.
     fn waiters(&self, keys: &LockKeys) -> Call {
-        scripts::waiters(&keys.lock, Arg::Text(Arc::clone(&keys.channel)))
+        scripts::waiters([&keys.lock], &keys.channel)
     }
 
     /// Derives the keys and channels from the key of the lock.
     fn keys(&self, lock: Arc<str>) -> LockKeys {
-        LockKeys::new(lock, lock_channel, [])
+        LockKeys::new(lock, CHANNEL, &[])
     }
 
     /// The rights that a user of the server needs.
@@ -213,7 +212,7 @@ pub(crate) trait Queue {
     fn heartbeat(&self, keys: &LockKeys, config: &LockConfig, waiters: String) -> Call;
 
     /// Asks for the place of a waiter.
-    fn place(&self, keys: &LockKeys, waiter: Arg) -> Call;
+    fn place(&self, keys: &LockKeys, waiter: &str) -> Call;
 }
 
 /// The hold, or the possible hold, of one owner on one lock.

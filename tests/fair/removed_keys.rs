@@ -11,7 +11,7 @@ async fn the_place_of_a_java_client_outlives_dead_waiters_in_rust() {
     let beside = scene.client_with(patient()).await;
     let guard = beside.fair_lock("a").lock().await.unwrap();
     // A process that dies right after its first attempt.
-    scene.server.script("fair/acquire.lua", &KEYS, &["rust:1", "30000", "100", "300000"]);
+    scene.server.script("fair/acquire.lua", &KEYS, &["rust:1", "30000", "100"]);
     java_queues(&scene);
     let lasts_ms = |key: &str| scene.server.run::<i64>(&["PTTL", key]);
     for key in [QUEUE, SCORES] {

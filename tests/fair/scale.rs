@@ -30,23 +30,19 @@ async fn the_cost_of_an_operation_does_not_grow_with_the_queue() {
     for (waiters, java) in [(10, false), (MANY, false), (10, true), (MANY, true)] {
         let scene = Scene::start();
         let later = scene.server.now_ms() + 3_600_000;
-        scene.server.script("fair/acquire.lua", &KEYS, &["0-0-0-0-0:1", "60000", "6000", "300000"]);
+        scene.server.script("fair/acquire.lua", &KEYS, &["0-0-0-0-0:1", "60000", "6000"]);
         if java {
             java_queues(&scene);
         }
         queue_many(&scene, waiters, later, usize::from(java));
         let mut last = scene.server.calls_in_scripts();
         let steps = [
-            ("queues", "fair/acquire.lua", &["waiter:1", "60000", "6000", "300000"][..]),
-            ("attempts again", "fair/acquire.lua", &["waiter:1", "60000", "6000", "300000"]),
-            ("heartbeat", "fair/heartbeat.lua", &["6000", "300000", "waiter:1"]),
-            ("leaves", "fair/release.lua", &["waiter:1", "0", "300000"]),
-            (
-                "leaves from the middle",
-                "fair/release.lua",
-                &["00000000-0000-0000-0000-000000000000:5", "0", "300000"],
-            ),
-            ("releases", "fair/release.lua", &["0-0-0-0-0:1", "0", "300000"]),
+            ("queues", "fair/acquire.lua", &["waiter:1", "60000", "6000"][..]),
+            ("attempts again", "fair/acquire.lua", &["waiter:1", "60000", "6000"]),
+            ("heartbeat", "fair/heartbeat.lua", &["6000", "waiter:1"]),
+            ("leaves", "fair/release.lua", &["waiter:1"]),
+            ("leaves from the middle", "fair/release.lua", &["00000000-0000-0000-0000-000000000000:5"]),
+            ("releases", "fair/release.lua", &["0-0-0-0-0:1"]),
         ];
         let costs: Vec<(&str, u64)> = steps
             .iter()
@@ -117,7 +113,7 @@ async fn attempts_that_time_out_back_off() {
 async fn a_waiter_counts_all_java_clients_in_front() {
     let scene = Scene::start();
     let server = &scene.server;
-    let acquire = |who| server.script("fair/acquire.lua", &KEYS, &[who, "30000", "30000", "300000"]);
+    let acquire = |who| server.script("fair/acquire.lua", &KEYS, &[who, "30000", "30000"]);
     for (count, is_behind_ours) in
         [(99, false), (100, true), (101, false), (101, true), (250, false), (250, true)]
     {
@@ -136,7 +132,7 @@ async fn a_waiter_counts_all_java_clients_in_front() {
         let record: String = server.run(&["HGET", PLACES, "0-0-0-0-0:3"]);
         assert!(record.ends_with(&format!(" {count}")), "{record}, behind {count}");
 
-        server.script("fair/heartbeat.lua", &KEYS, &["30000", "300000", "0-0-0-0-0:3"]);
+        server.script("fair/heartbeat.lua", &KEYS, &["30000", "0-0-0-0-0:3"]);
         let score: u64 = server.run(&["ZSCORE", SCORES, "0-0-0-0-0:3"]);
         // From the time of the script on: one wait for each Java client, and one for the score of the first.
         let waits_ms = if is_behind_ours { 90_000 + 300_000 * count } else { 300_000 * (count + 1) };

@@ -75,14 +75,14 @@ impl Dice {
             Theme::Fair => {
                 let allowance = self.pick(&[0, 6_000, 30_000, 30_000]);
                 match self.rng.u8(..16) {
-                    0..=6 => Call::Queue { owner, lease, allowance, java_wait: JAVA_WAIT, valid_until },
+                    0..=6 => Call::Queue { owner, lease, allowance, valid_until },
                     7..=9 => {
                         let mut owners = vec![1, 2, 3];
                         self.rng.shuffle(&mut owners);
                         owners.truncate(self.rng.usize(1..=3));
-                        Call::Heartbeat { owners, allowance: allowance.max(6_000), java_wait: JAVA_WAIT }
+                        Call::Heartbeat { owners, allowance: allowance.max(6_000) }
                     }
-                    10..=12 => Call::Leave { owner, java_wait: JAVA_WAIT },
+                    10..=12 => Call::Leave { owner },
                     13 => Call::Waiters,
                     14 => Call::Place { owner },
                     _ => Call::Renew { lock, holder, lease: renews },
@@ -115,14 +115,14 @@ impl Dice {
                 }
             }
             Theme::Semaphore => {
-                let (total, slack) = (self.rng.i64(1..=4), self.pick(&[0, 500, 500]));
+                let total = self.rng.i64(1..=4);
                 match self.rng.u8(..16) {
-                    0..=6 => Call::Take { ids: self.ids(), total, lease, slack, valid_until },
-                    7 | 8 => Call::TakeRenew { ids: self.ids(), lease: renews, slack },
+                    0..=6 => Call::Take { ids: self.ids(), total, lease, valid_until },
+                    7 | 8 => Call::TakeRenew { ids: self.ids(), lease: renews },
                     9..=12 => Call::Give { ids: self.ids() },
                     13 => Call::Resize { total },
                     14 if self.rng.bool() => Call::Delete { total },
-                    _ => Call::Available { total, slack },
+                    _ => Call::Available { total },
                 }
             }
         }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use draw::{Dice, THEMES, for_each_time};
 use fastrand::Rng;
 use lockkeeper_memory::MemoryServer;
-use lockkeeper_model::{Call, Counter, Holder, Lock, Message, Reply, State, step};
+use lockkeeper_model::{Call, Counter, Lock, Message, Reply, State, step};
 use lockkeeper_testkit::{Server, lua};
 use wire::{Words, fits, frozen, observed, script};
 
@@ -172,9 +172,7 @@ fn is_open(before: &State, calls: &[Call], times: [i64; 2]) -> bool {
     is_open
         || calls.iter().any(|call| match call {
             Call::ReadRelease { .. } => has_dead && before.hash(0).is_some_and(|hash| hash.fields() > 5),
-            Call::Claim { owner, .. } => before.locks.iter().any(|lock| {
-                is_mixed(lock) && !matches!(lock, Some(Lock::Hash(hash)) if hash.holders.contains_key(&Holder::Owner(*owner)) && hash.holders.len() == 1)
-            }),
+            Call::Claim { .. } => before.locks.iter().any(is_mixed),
             _ => false,
         })
 }

@@ -97,14 +97,14 @@ pub fn script(call: &Call) -> (&'static str, Words, Words) {
                 vec![id(*owner), text(*lease)],
             )
         }
-        Call::Queue { owner, lease, allowance, java_wait, .. } => {
-            ("fair/acquire.lua", fair, vec![id(*owner), text(*lease), text(*allowance), text(*java_wait)])
+        Call::Queue { owner, lease, allowance, .. } => {
+            ("fair/acquire.lua", fair, vec![id(*owner), text(*lease), text(*allowance)])
         }
-        Call::Heartbeat { owners, allowance, java_wait } => {
+        Call::Heartbeat { owners, allowance } => {
             let ids: Vec<_> = owners.iter().copied().map(id).collect();
-            ("fair/heartbeat.lua", fair, vec![text(*allowance), text(*java_wait), ids.join(" ")])
+            ("fair/heartbeat.lua", fair, vec![text(*allowance), ids.join(" ")])
         }
-        Call::Leave { owner, java_wait } => ("fair/release.lua", fair, vec![id(*owner), text(*java_wait)]),
+        Call::Leave { owner } => ("fair/release.lua", fair, vec![id(*owner)]),
         Call::Waiters => ("fair/waiters.lua", words(&["queue"]), vec![]),
         Call::Place { owner } => ("place.lua", words(&["queue"]), vec![id(*owner)]),
         Call::Read { owner, grant, lease, .. } => {
@@ -129,27 +129,21 @@ pub fn script(call: &Call) -> (&'static str, Words, Words) {
         }
         Call::WriteRelease { owner } => ("write/release.lua", rw, vec![field(Holder::Writer(*owner))]),
         Call::WriteState => ("write/state.lua", words(&["a"]), vec![]),
-        Call::Take { ids: all, total, lease, slack, .. } => (
-            "semaphore/acquire.lua",
-            sc,
-            vec![ids(all), text(*total), text(*lease), text(*slack), "sc".to_owned()],
-        ),
-        Call::TakeRenew { ids: all, lease, slack } => {
-            ("semaphore/renew.lua", words(&["permits"]), vec![text(*lease), ids(all), text(*slack)])
+        Call::Take { ids: all, total, lease, .. } => {
+            ("semaphore/acquire.lua", sc, vec![ids(all), text(*total), text(*lease), "sc".to_owned()])
+        }
+        Call::TakeRenew { ids: all, lease } => {
+            ("semaphore/renew.lua", words(&["permits"]), vec![text(*lease), ids(all)])
         }
         Call::Give { ids: all } => ("semaphore/release.lua", sc, vec![ids(all), "sc".to_owned()]),
         Call::Resize { total } => ("semaphore/resize.lua", sc, vec![text(*total), "sc".to_owned()]),
         Call::Delete { total } => ("semaphore/delete.lua", sc, vec![text(*total), "sc".to_owned()]),
-        Call::Available { total, slack } => ("semaphore/state.lua", sc, vec![text(*total), text(*slack)]),
-        Call::Announce { owner, text } => (
-            "announcements/write.lua",
-            words(&["a", "announcement"]),
-            vec![id(*owner), format!("me {text}"), "announced".to_owned()],
-        ),
-        Call::Announced => ("announcements/read.lua", words(&["announcement"]), vec![]),
-        Call::Unannounce { owner } => {
-            ("announcements/remove.lua", words(&["announcement"]), vec![id(*owner), "announced".to_owned()])
+        Call::Available { total } => ("semaphore/state.lua", sc, vec![text(*total)]),
+        Call::Announce { owner, text } => {
+            ("announcements/write.lua", words(&["a", "announced"]), vec![id(*owner), format!("me {text}")])
         }
+        Call::Announced => ("announcements/read.lua", words(&["announced"]), vec![]),
+        Call::Unannounce { owner } => ("announcements/remove.lua", words(&["announced"]), vec![id(*owner)]),
     };
     args.extend(call.valid_until().map(text));
     (file, keys, args)
@@ -162,7 +156,15 @@ pub fn frozen(call: &Call, before: &State) -> Option<(Words, Words)> {
     if call.valid_until().is_some() && args.pop().as_deref() == Some(lua::TOO_LATE) {
         return None;
     }
+    let holds = |lock: usize, owner: Owner| {
+        before.hash(lock).is_some_and(|hash| hash.holders.contains_key(&Holder::Owner(owner)))
+    };
     match call {
+        // It knew its own hold, also where none can be met any more.
+        Call::Acquire { lock, owner, .. } if holds(*lock, *owner) => return None,
+        Call::Fence { owner, .. } | Call::Queue { owner, .. } if holds(0, *owner) => return None,
+        Call::Read { owner, .. } if before.reads.contains_key(&(*owner, 1)) => return None,
+        Call::Take { ids, .. } if ids.iter().any(|id| before.permits.contains_key(id)) => return None,
         Call::Show { lock, holder, count, .. } => {
             let shown = before.hash(*lock).and_then(|hash| hash.holders.get(holder));
             if shown.is_some_and(|shown| shown > count) {
@@ -170,14 +172,18 @@ pub fn frozen(call: &Call, before: &State) -> Option<(Words, Words)> {
             }
             file = "rlock/reenter.lua".to_owned();
         }
-        Call::Release { .. } | Call::Leave { .. } | Call::WriteRelease { .. } => {
-            args.insert(1, "0".to_owned())
-        }
+        Call::Release { .. } | Call::WriteRelease { .. } => args.insert(1, "0".to_owned()),
+        // These were arguments: the longest wait of a Java client, and for how much its clock can be ahead.
+        Call::Queue { .. } => args.push("300000".to_owned()),
+        Call::Heartbeat { .. } => args.insert(1, "300000".to_owned()),
+        Call::Leave { .. } => args.extend(["0", "300000"].map(str::to_owned)),
+        Call::TakeRenew { .. } => args.push("500".to_owned()),
         Call::ReadRelease { .. } => args.insert(2, "0".to_owned()),
         // It replied other numbers if none is available, and it did not expect text.
         Call::Take { .. } | Call::Give { .. } if !matches!(before.available, Some(Counter::Number(1..))) => {
             return None;
         }
+        Call::Take { .. } => args.insert(3, "500".to_owned()),
         Call::ReadShow { .. } => return None, // it had a key for each hold
         _ => {}
     }
@@ -280,7 +286,7 @@ pub fn build(state: &State, now: Option<i64>) -> Vec<Words> {
         None,
     );
     if let Some(said) = state.announcement {
-        set("SET", "announcement", vec![format!("{} me {}", id(said.owner), said.text)], Some(said.ends));
+        set("SET", "announced", vec![format!("{} me {}", id(said.owner), said.text)], Some(said.ends));
     }
     all
 }
@@ -302,7 +308,7 @@ pub fn look(is_memory: bool) -> Vec<Words> {
     add(&["ZRANGE", QUEUE[3], "0", "-1", "WITHSCORES"]);
     ["counter", "claims", "semaphore"].iter().for_each(|key| add(&["GET", key]));
     add(&["ZRANGE", "permits", "0", "-1", "WITHSCORES"]);
-    add(&["GET", "announcement"]);
+    add(&["GET", "announced"]);
     add(&["LRANGE", "published", "0", "-1"]);
     all
 }

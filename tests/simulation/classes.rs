@@ -154,7 +154,7 @@ impl Plan {
         let rows = match script.file {
             "read/renew.lua" => script.keys.len() / 2,
             "rlock/renew.lua" | "semaphore/renew.lua" => script.keys.len(),
-            "fair/heartbeat.lua" => script.arg(2).split(' ').count(),
+            "fair/heartbeat.lua" => script.arg(1).split(' ').count(),
             _ => return None,
         };
         Some(if rows == self.classes.batch? { "full batches" } else { "batches that are not full" })

@@ -95,7 +95,7 @@ impl Queues {
                 let allowance: u64 = script.arg(0).parse().unwrap_or(0);
                 let (replies, lost) = (String::from_utf8_lossy(reply), named("LOST"));
                 let replies = replies.split("\r\n").skip(1);
-                for (owner, reply) in script.arg(2).split(' ').zip(replies) {
+                for (owner, reply) in script.arg(1).split(' ').zip(replies) {
                     match queue.iter_mut().find(|waiter| waiter.owner == owner) {
                         Some(waiter) if reply != lost => waiter.alive_until = now + lives(allowance),
                         _ => queue.retain(|waiter| waiter.owner != owner),
@@ -166,7 +166,7 @@ impl Queues {
             "heartbeat.lua" if reply.starts_with(b"*") => {
                 let allowance: u64 = script.arg(0).parse().unwrap_or(0);
                 for owner in
-                    script.arg(2).split(' ').filter(|owner| places.iter().any(|waiter| waiter == owner))
+                    script.arg(1).split(' ').filter(|owner| places.iter().any(|waiter| waiter == owner))
                 {
                     alive_until.insert(owner.to_owned(), now + lives(allowance));
                 }

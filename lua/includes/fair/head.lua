@@ -1,7 +1,7 @@
 -- With  server_time fair/limits fair/alive_until fair/forget fair/leave_to_java fair/remove_dead fair/put_back fair/is_missing
 -- Returns the first living waiter in the queue, and the time. Removes the dead waiters in front of it. If nobody waits,
 -- returns nil instead of the waiter. If there were too many dead waiters for one script, also returns true as a third value.
-local function head(queue, scores, records, tickets, now, java_wait_ms)
+local function head(queue, scores, records, tickets, now)
   for _ = 1, CHUNKS do
     local first = redis.call('lindex', queue, '0')
     local foremost = redis.call('zrange', tickets, '0', '0')[1]
@@ -23,7 +23,7 @@ local function head(queue, scores, records, tickets, now, java_wait_ms)
         local till = tonumber(redis.call('zscore', scores, first))
         if not till then
           -- Java would keep a waiter without a score for ever, so this waiter gets a score.
-          till = now + java_wait_ms
+          till = now + JAVA_WAIT_MS
           redis.call('zadd', scores, till, first)
         end
         if till > now then

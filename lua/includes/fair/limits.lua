@@ -2,5 +2,8 @@
 -- than now.
 local SLACK_MS = 60000
 
+-- The longest wait of a Java client for which the order is kept: Redisson's default of `fairLockWaitTimeout`.
+local JAVA_WAIT_MS = 300000
+
 -- One script removes or puts back at most CHUNKS times CHUNK waiters, so that it does not block the server.
 local CHUNK, CHUNKS = 100, 20

@@ -158,7 +158,7 @@ impl Grant {
         let leaves_trace = protocol.leaves_trace(if_held);
         let now = clock::now();
         attempt.ends(self, reply.as_ref().err(), now, |before| match &reply {
-            Ok(AcquireReply::Granted(_) | AcquireReply::CannotCount) => true,
+            Ok(AcquireReply::Granted(_)) => true,
             Ok(AcquireReply::Held(_) | AcquireReply::Queued) => leaves_trace,
             // The server changed nothing. A place or an intent of an earlier attempt can still exist there.
             Ok(AcquireReply::OtherKind | AcquireReply::NotALock) => before,
@@ -210,8 +210,7 @@ impl Grant {
         for (index, grant) in grants.iter().enumerate() {
             attempt.ends(grant, reply.as_ref().err(), now, |before| match &reply {
                 Ok(ClaimReply::Granted(granted, _)) => index == *granted,
-                Ok(ClaimReply::CannotCount) => true,
-                Ok(ClaimReply::NoneFree | ClaimReply::NotALock(_)) | Err(_) => before,
+                _ => before,
             });
         }
         let reply = reply?;

@@ -15,7 +15,7 @@ use crate::base::clock;
 use crate::base::error::{Error, OTHER_TYPE, Result};
 use crate::base::fault::{Fault, FaultKind};
 use crate::protocol::{
-    self, Arg, Call, Fair, Holding, Listing, Protocol, Queue, ReleaseReply, Reply, StateReply,
+    self, AcquireReply, Arg, Call, Fair, Holding, Listing, Protocol, Queue, ReleaseReply, Reply,
 };
 use crate::store::{Connection, Route};
 
@@ -35,11 +35,10 @@ pub(crate) async fn is_locked(handle: &Handle) -> Result<bool> {
     let Handle { lock, .. } = handle;
     handle.check()?;
     let reply = run(&lock.engine, &lock.keys.lock, &lock.protocol.state(&lock.keys)).await;
-    match reply.and_then(|reply| StateReply::parse(&reply)) {
-        Ok(StateReply::Held) => Ok(true),
-        Ok(StateReply::Free) => Ok(false),
-        Ok(StateReply::OtherKind) => Err(lock.other_kind()),
-        Ok(StateReply::NotALock) => Err(lock.not_a_lock()),
+    match reply.and_then(|reply| AcquireReply::parse(&reply, false)) {
+        Ok(AcquireReply::OtherKind) => Err(lock.other_kind()),
+        Ok(AcquireReply::NotALock) => Err(lock.not_a_lock()),
+        Ok(reply) => Ok(reply != AcquireReply::Free),
         Err(fault) => Err(with_type(lock, lock.error(fault)).await),
     }
 }
@@ -107,7 +106,7 @@ async fn force(lock: &LockRef, owner: String, holding: &Holding) -> Result<(), F
 
 /// Lists all holders, a part at a time, so that a lock with many readers does not block the server.
 pub(crate) async fn list(engine: &Engine, key: &Arc<str>) -> Result<Listing, Fault> {
-    in_parts(engine, || engine.store.route(key), |at| protocol::inspect(key, at), Listing::add).await
+    in_parts(engine, || engine.store.route(key), |at| protocol::inspect([key], at), Listing::add).await
 }
 
 /// Builds a list from its parts. `add` returns the cursor of the next part.

@@ -95,7 +95,7 @@ pub(crate) async fn examine(
 /// Runs the self-test. Returns how the server refuses a key that `KEYS` does not have; `None`: it allows that, or this user has no
 /// right to these keys, so the test looks at none.
 async fn run_self_test(server: &Arc<Server>, [key, other]: &[Arc<str>; 2]) -> Result<Option<String>, Fault> {
-    let test = async |other| match ask(server, protocol::self_test(key, Arg::Text(other))).await? {
+    let test = async |other| match ask(server, protocol::self_test([key], Arg::Text(other))).await? {
         Reply::Text(error) => Err(Fault::new(wire::caught(&error), Sent::Refused, error)),
         _ => Ok(()),
     };
@@ -155,7 +155,7 @@ fn lacking(words: &str) -> &'static str {
 /// Whether the server knows messages that stay in their slots. Whether this user may publish them does not matter here.
 async fn has_sharded_messages(server: &Arc<Server>, key: &Arc<str>) -> Result<bool, Fault> {
     let name = Arg::Text(Arc::clone(key));
-    match ask(server, protocol::check(key, name, Arg::Text("spublish".into()))).await {
+    match ask(server, protocol::check([key], name, Arg::Text("spublish".into()))).await {
         Err(fault) if wire::was_rejected(&fault) => Ok(false),
         reply => reply.map(|_| true),
     }

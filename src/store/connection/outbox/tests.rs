@@ -86,7 +86,7 @@ fn release(lock: u32) -> (u32, Mode, Call) {
 
 /// A script that has no form for several calls.
 fn list(lock: u32) -> (u32, Mode, Call) {
-    (lock, Mode::Together, client_read(&keys(lock).lock))
+    (lock, Mode::Together, client_read([&keys(lock).lock]))
 }
 
 /// The numbers of the calls in each command.
