@@ -1,7 +1,8 @@
 //! Counters, gauges and histograms, which the crate `metrics` records. Without the feature of that name, `no_instruments.rs` stands here.
 
 use metrics::Label;
-pub(super) use metrics::{Counter, Gauge, Histogram};
+pub(crate) use metrics::Counter;
+pub(super) use metrics::{Gauge, Histogram};
 
 use super::table::{Kind, Labelled, Metric, Unit};
 

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::table::{Labelled, Metric};
 
-pub(super) struct Counter;
+pub(crate) struct Counter;
 
 impl Counter {
-    pub(super) const fn increment(&self, _by: u64) {}
+    pub(crate) const fn increment(&self, _by: u64) {}
 }
 
 #[derive(Clone)]

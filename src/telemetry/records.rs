@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use super::instruments::{Counter, Gauge, Histogram, counter, describe, gauge, histogram};
-use super::kinds::{Acquired, Answered, ConnectionUse, Renewed};
+use super::kinds::{Acquired, Answered, Renewed};
 use super::table::{self, Labelled, Metric};
 use crate::base::clock::{self, Moment};
 use crate::base::error::LossCause;
@@ -330,17 +330,9 @@ impl Stalls {
     }
 }
 
-/// Counts the connections that are replaced.
-pub(crate) struct Reconnects(Counter);
-
-impl Reconnects {
-    pub(crate) fn of(connections: ConnectionUse) -> Self {
-        Self(counter(&table::RECONNECTS, &[("connection", connections.label().into())]))
-    }
-
-    pub(crate) fn count(&self) {
-        self.0.increment(1);
-    }
+/// Counts the connections for this use that are replaced.
+pub(crate) fn reconnects(of: &'static str) -> Counter {
+    counter(&table::RECONNECTS, &[("connection", of.into())])
 }
 
 /// A counter for each value of one more label.

@@ -10,7 +10,7 @@ use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
     PushInfo, RedisConnectionInfo, RedisError, cmd,
 };
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
 use super::multiplexed::Multiplexed;
@@ -98,14 +98,6 @@ impl Endpoint {
             return PubSub::new(client.get_connection_info().redis_settings(), stream?).await;
         }
         client.get_async_pubsub().await
-    }
-
-    /// Opens a connection for messages in single slots of a cluster, and returns it with what the server sends unasked.
-    pub(crate) async fn sharded_messages(
-        &self,
-    ) -> Result<(Multiplexed, UnboundedReceiver<PushInfo>), RedisError> {
-        let (pushes, received) = unbounded_channel();
-        Ok((self.with_pushes(pushes).await?, received))
     }
 
     /// Opens a connection on which the server can send something unasked.

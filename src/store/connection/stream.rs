@@ -10,11 +10,10 @@ use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, RedisConnectionInfo, RedisResult};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::sync::watch;
 
 use super::endpoint::logged_in;
 use super::multiplexed::Multiplexed;
-use crate::base::credentials::{Credentials, Login};
+use crate::base::credentials::Credentials;
 
 /// Opens streams to one server.
 #[derive(Clone)]
@@ -61,11 +60,6 @@ impl StreamDial {
     pub(crate) async fn messages(&self) -> RedisResult<PubSub> {
         let stream = self.open().await?;
         PubSub::new(&self.settings(), stream).await
-    }
-
-    /// The changes of the credentials, if they can change.
-    pub(crate) fn logins(&self) -> Option<watch::Receiver<Login>> {
-        self.credentials.as_ref().map(Credentials::changes)
     }
 
     async fn open(&self) -> io::Result<Box<dyn Stream>> {

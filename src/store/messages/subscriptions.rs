@@ -41,9 +41,9 @@ struct State {
 
 impl Subscriptions {
     pub(crate) fn new(topology: &Arc<Topology>, config: &LockConfig, listener: Arc<dyn Listener>) -> Self {
-        let seen = topology.changes(); // taken before the map is read: no change is missed
+        let seen = topology.changes.get(); // taken before the map is read: no change is missed
         let map = topology.map();
-        if map.masters().into_iter().any(|master| topology.messages(master).is_none()) {
+        if map.masters().into_iter().any(|master| !topology.group.dial(master).has_messages()) {
             tracing::warn!("no address for messages: waiters poll");
         }
         let state = State { map, channels: BTreeSet::new(), subscribers: BTreeMap::new() };
@@ -54,7 +54,7 @@ impl Subscriptions {
             runtime: Handle::current(),
             state: Mutex::new(state),
         });
-        let moves = topology.can_switch().then(|| Task::spawn(follow(Arc::clone(&masters), seen)));
+        let moves = topology.group.can_switch().then(|| Task::spawn(follow(Arc::clone(&masters), seen)));
         Self { masters, _moves: moves }
     }
 
@@ -69,7 +69,7 @@ impl Subscriptions {
         let (slot, mut state) = (self.masters.topology.slot(channel), lock(&self.masters.state));
         state.channels.remove(&(slot, Arc::clone(channel)));
         if let Some(subscriber) = state.subscriber_of(&state.map, slot) {
-            subscriber.unsubscribe(channel);
+            subscriber.order(channel, false);
         }
     }
 }
@@ -77,7 +77,8 @@ impl Subscriptions {
 /// Moves subscriptions to the servers that have their slots. Changes that come together are one.
 async fn follow(masters: Arc<Masters>, mut seen: u64) {
     loop {
-        seen = masters.topology.changed(seen).await;
+        masters.topology.changes.until(|changes| changes > seen).await;
+        seen = masters.topology.changes.get();
         masters.adopt(masters.topology.map());
     }
 }
@@ -89,7 +90,7 @@ impl Masters {
         let before = mem::replace(&mut state.map, map);
         for (slot, channel) in state.channels_in(&before.difference(&state.map)) {
             if let Some(subscriber) = state.subscriber_of(&before, slot) {
-                subscriber.unsubscribe(&channel);
+                subscriber.order(&channel, false);
             }
             self.place(&mut state, slot, &channel);
         }
@@ -102,13 +103,17 @@ impl Masters {
     fn place(&self, State { map, subscribers, .. }: &mut State, slot: u16, channel: &Arc<str>) {
         let Some(master) = map.master(slot) else { return };
         if let Some(subscriber) = subscribers.get(master) {
-            return subscriber.subscribe(channel);
+            return subscriber.order(channel, true);
         }
-        let Some(dial) = self.topology.messages(master) else { return };
-        let (_entered, address) = (self.runtime.enter(), self.topology.name(master));
-        let (link, listener) = (self.topology.link(), Arc::clone(&self.listener));
-        let subscriber = Subscriber::start(dial, address, link, &self.config, listener);
-        subscriber.subscribe(channel);
+        let Topology { group, link, .. } = &*self.topology;
+        let dial = group.dial(master);
+        if !dial.has_messages() {
+            return;
+        }
+        let _entered = self.runtime.enter();
+        let listener = Arc::clone(&self.listener);
+        let subscriber = Subscriber::start(dial, group.name(master), link, &self.config, listener);
+        subscriber.order(channel, true);
         subscribers.insert(master.clone(), subscriber);
     }
 }

@@ -8,7 +8,7 @@ use super::pool;
 use crate::base::config::LockConfig;
 use crate::base::credentials::Credentials;
 use crate::base::error::ConfigError;
-use crate::store::connection::{CommandDial, Endpoint, MessageDial, StreamDial};
+use crate::store::connection::{Dial, Endpoint, StreamDial};
 use crate::store::error::bad_address;
 use crate::store::topology::{Address, Group};
 
@@ -48,7 +48,7 @@ impl Origin {
                 #[cfg(feature = "paused-clock")]
                 crate::base::clock::follow_tokio();
                 dial.credentials = credentials;
-                Ok(Group::fixed(CommandDial::Stream(dial.clone()), Some(MessageDial::Stream(dial))))
+                Ok(Group::fixed(Dial::Stream(dial)))
             }
             Self::Url(url) => Ok(single(secured(endpoint(url, credentials, limit)?, certificates)?)),
             Self::Cluster(urls) => {
@@ -92,8 +92,7 @@ pub(super) fn no_certificates(why: &str) -> ConfigError {
 }
 
 pub(super) fn single(endpoint: Endpoint) -> Group {
-    let endpoint = Box::new(endpoint);
-    Group::fixed(CommandDial::Endpoint(endpoint.clone()), Some(MessageDial::Endpoint(endpoint)))
+    Group::fixed(Dial::Endpoint(Box::new(endpoint)))
 }
 
 /// A URL that cannot be used mostly begins in the wrong way. The library does not say so.

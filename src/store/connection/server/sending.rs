@@ -129,7 +129,7 @@ impl Server {
         let sent = |place: &Place| if place.0.takes() { Sent::No } else { Sent::Unknown };
         let fault = match answer {
             // From the moment when the server was left, no reply of it counts.
-            Ok(_) if self.link.can_switch() && self.has_left.get() > 0 => {
+            Ok(_) if self.link.can_switch && self.has_left.get() > 0 => {
                 Fault::new(FaultKind::Broken, sent(&place), LEFT).at(&self.address)
             }
             Ok(Ok(Ok(reply))) => return Ok(reply),
@@ -269,7 +269,7 @@ impl Sender {
         if calls.is_empty() {
             return;
         }
-        let mut groups = grouped(calls, server.link.has_slots() || server.separates_slots());
+        let mut groups = grouped(calls, server.link.has_slots || server.separates_slots());
         for group in groups.iter_mut().filter(|group| group.calls.len() > 1 && group.mode == Mode::Together) {
             // The first batch of a script is sent with the text, which loads the script. If it were sent by a hash that
             // the server does not know, later calls would overtake it.
