@@ -30,11 +30,11 @@ const DEFAULT_USER: &str = "default";
 /// The address of one server, and how this client connects to it.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
-    info: ConnectionInfo,
+    pub(crate) info: ConnectionInfo,
     /// The credentials that replace those in the address.
     pub(crate) credentials: Option<Credentials>,
     /// The time limit of a new connection.
-    limit: Duration,
+    pub(crate) limit: Duration,
 }
 
 impl Endpoint {
@@ -61,15 +61,6 @@ impl Endpoint {
             _ => ConnectionAddr::Tcp(host.to_owned(), port),
         };
         Self { info: self.info.clone().set_addr(address), ..self.clone() }
-    }
-
-    pub(crate) const fn info(&self) -> &ConnectionInfo {
-        &self.info
-    }
-
-    /// The same server with other settings, such as certificates.
-    pub(crate) fn with_info(self, info: ConnectionInfo) -> Self {
-        Self { info, ..self }
     }
 
     /// Host and port, if it has these.
@@ -112,11 +103,6 @@ impl Endpoint {
         let client = self.client()?.get_connection_info().clone();
         let settings = client.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         open(&Client::open(client.set_redis_settings(settings))?, config).await
-    }
-
-    /// The time limit of a new connection.
-    pub(crate) const fn limit(&self) -> Duration {
-        self.limit
     }
 
     /// Host and port.

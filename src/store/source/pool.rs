@@ -90,7 +90,7 @@ pub(super) fn open_config(
     let endpoint = secured(endpoint.map_err(bad_address)?, certificates)?;
     match settings.pool {
         Some(pool) if endpoint.credentials.is_none() => {
-            let pool = own_pool(endpoint.info().clone(), pool, config)?;
+            let pool = own_pool(endpoint.info.clone(), pool, config)?;
             Ok(Group::fixed(Dial::Pool(pool, Some(Box::new(endpoint)))))
         }
         _ => Ok(single(endpoint)),

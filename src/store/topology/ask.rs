@@ -265,7 +265,7 @@ impl Connecting {
                 Ok(connection)
             };
             let late = |_| Err(Fault::new(FaultKind::Unreachable, Sent::No, "no connection in time"));
-            let _ = done.send(timeout(endpoint.limit(), connecting).await.unwrap_or_else(late));
+            let _ = done.send(timeout(endpoint.limit, connecting).await.unwrap_or_else(late));
         });
         Self { _task: task, made }
     }
