@@ -65,7 +65,7 @@ type Told = Box<dyn Fn(Change<'_>) + Send>;
 /// The servers of a client.
 pub(crate) struct Store {
     topology: Arc<Topology>,
-    subscriptions: Subscriptions,
+    subscriptions: Arc<Subscriptions>,
     command_timeout: Duration,
     identity: Mutex<Identity>,
     /// The version that the server reported.
@@ -73,10 +73,8 @@ pub(crate) struct Store {
     refuses_undeclared: Option<String>,
     /// Drives the connections for renewals.
     thread: Thread,
-    /// Asks who the masters are.
-    _watch: Option<Task>,
-    /// Tells which keys others changed.
-    _changes: Task,
+    /// Ask who the masters are, move subscriptions to them, and tell which keys others changed.
+    _tasks: [Option<Task>; 3],
 }
 
 impl Store {
@@ -118,16 +116,17 @@ impl Store {
         if is_sharded {
             topology.link.shard_messages();
         }
+        let (subscriptions, moves) = Subscriptions::new(&topology, config, listener);
+        let changes = Task::spawn_on(thread.runtime(), tell_changes(changed, told));
         Ok(Self {
-            subscriptions: Subscriptions::new(&topology, config, listener),
+            subscriptions,
             topology,
             command_timeout: config.command_timeout(),
             identity: Mutex::new(identity),
             version,
             refuses_undeclared,
-            _changes: Task::spawn_on(thread.runtime(), tell_changes(changed, told)),
             thread,
-            _watch: watch,
+            _tasks: [watch, moves, Some(changes)],
         })
     }
 

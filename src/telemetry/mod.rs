@@ -18,6 +18,4 @@ mod table;
 pub(crate) use inside::inside;
 pub(crate) use instruments::Counter;
 pub(crate) use kinds::{Acquired, Renewed};
-pub(crate) use records::{
-    Commands, Held, OfClient, OfLock, Renewing, Stalls, Undoing, Waiting, reconnects,
-};
+pub(crate) use records::{Commands, Held, OfClient, OfLock, Renewing, Stalls, Undoing, Waiting, reconnects};

@@ -38,7 +38,7 @@ impl Dial {
             Self::Endpoint(endpoint) => return connect_to_master(endpoint, name).await,
             #[cfg(feature = "deadpool-redis")]
             Self::Pool(pool, _) => match pool.get().await {
-                Ok(connection) => Pooled::take(connection).into(),
+                Ok(connection) => Multiplexed::new(Pooled::take(connection), None),
                 Err(PoolError::Backend(error)) => return Err(wire::connect_fault(error)),
                 Err(error) => return Err(Fault::new(FaultKind::Unreachable, Sent::No, error)),
             },
@@ -57,7 +57,7 @@ impl Dial {
             #[cfg(feature = "deadpool-redis")]
             Self::Pool(pool, _) => {
                 let connection = Manager::create(pool.manager()).await.map_err(wire::connect_fault)?;
-                named(connection.into(), name, server).await
+                named(Multiplexed::new(connection, None), name, server).await
             }
             _ => self.connect(name, server).await,
         }
@@ -145,8 +145,8 @@ pub(crate) async fn connect_to_master(endpoint: &Endpoint, name: &ClientName) ->
 /// Names a connection, and learns the server's time on it.
 async fn named(mut connection: Multiplexed, name: &ClientName, server: &str) -> Result<Multiplexed, Fault> {
     let replies =
-        name.set_with(&[&cmd("TIME")], &mut connection, server).await.map_err(wire::connect_fault)?;
-    connection.clock().learn(&replies[0])?;
+        name.set_with(&[&cmd("TIME")], &mut connection.redis, server).await.map_err(wire::connect_fault)?;
+    connection.clock.learn(&replies[0])?;
     Ok(connection)
 }
 
@@ -156,14 +156,14 @@ async fn of_master(
     endpoint: &Endpoint,
     name: &ClientName,
 ) -> Result<Multiplexed, Fault> {
-    match name.set_with(&[&cmd("HELLO"), &cmd("TIME")], &mut connection, &endpoint.address()).await {
+    match name.set_with(&[&cmd("HELLO"), &cmd("TIME")], &mut connection.redis, &endpoint.address()).await {
         // Redis 5 and older do not know `HELLO`. The self-test refuses such a server later.
         Err(error) if wire::was_rejected(&wire::fault(error.clone())) => Ok(connection),
         Err(error) => Err(wire::connect_fault(error)),
         Ok(replies) => match replies.first().and_then(|reply| wire::hello_fact(reply, "role")) {
             Some(role) if role != "master" => Err(wire::not_a_master(&role)),
             _ => {
-                connection.clock().learn(&replies[1])?;
+                connection.clock.learn(&replies[1])?;
                 Ok(connection)
             }
         },

@@ -131,7 +131,7 @@ async fn open(client: &Client, config: AsyncConnectionConfig) -> Result<Multiple
     if let Some(stream) = simulated_stream(client).await {
         return over(stream?, client.get_connection_info().redis_settings(), config).await;
     }
-    Ok(client.get_multiplexed_async_connection_with_config(&config).await?.into())
+    Ok(Multiplexed::new(client.get_multiplexed_async_connection_with_config(&config).await?, None))
 }
 
 /// The stream of a simulated process that has a network of its own.

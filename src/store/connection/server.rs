@@ -250,17 +250,7 @@ impl Server {
 
     /// Until when the server of this connection may run a call, if the call [expires](Call::expires).
     fn valid_until(&self, connection: &Connection, call: &Call) -> u64 {
-        if call.expires() { connection.open.connection.clock().valid_until(self.command_timeout) } else { 0 }
-    }
-
-    /// Learns the server's time on a connection. An acquire that was not sent before has no part in a fault.
-    async fn learn_time(self: &Arc<Self>, connection: &Connection) -> Result<(), Fault> {
-        let asked = self.send(self.limit(), connection, async |c| wire::send(c, &cmd("TIME")).await).await;
-        let time = asked.map_err(|mut fault| {
-            fault.sent = Sent::No;
-            fault
-        })?;
-        connection.open.connection.clock().learn(&time).map_err(|fault| fault.at(&self.address))
+        if call.expires() { connection.open.connection.clock.valid_until(self.command_timeout) } else { 0 }
     }
 
     fn limit(&self) -> TimeLimit {
@@ -293,11 +283,6 @@ impl Server {
             *state = State::Closed(None);
         }
         state
-    }
-
-    /// Closes the connections of earlier generations.
-    fn close_earlier(&self) {
-        self.count.all().for_each(|index| drop(self.state(index)));
     }
 
     async fn connect(self: &Arc<Self>, index: ConnectionIndex) -> Result<Arc<Open>, Fault> {
@@ -365,7 +350,8 @@ impl Server {
                 Ok(open) => State::Open(Arc::clone(open)),
                 Err(fault) => State::Closed(Some((Instant::now(), fault.clone()))),
             };
-            server.close_earlier();
+            // Closes the connections of earlier generations.
+            server.count.all().for_each(|index| drop(server.state(index)));
             result
         });
         let address = Arc::clone(&self.address);
@@ -396,7 +382,7 @@ impl Server {
     /// Makes a connection. If the name can lead to another server, also asks which one this is.
     async fn dial(&self, index: ConnectionIndex) -> Result<(Multiplexed, Option<RunId>), Fault> {
         let mut connection = self.connect_for(index).await?;
-        let run = if self.link.can_switch { None } else { self.dial.run_id(&mut connection).await };
+        let run = if self.link.can_switch { None } else { self.dial.run_id(&mut connection.redis).await };
         Ok((connection, run))
     }
 
@@ -416,7 +402,7 @@ impl Server {
         let refusal = match connected {
             Ok(mut connection) => {
                 let track = cmd("CLIENT").arg("TRACKING").arg("ON").arg("NOLOOP").clone();
-                match wire::send(&mut connection, &track).await {
+                match wire::send(&mut connection.redis, &track).await {
                     Ok(_) => {
                         self.link.told_of_changes();
                         return Ok(connection);
@@ -444,7 +430,7 @@ impl Server {
         connection: &Connection,
         command: impl AsyncFnOnce(&mut MultiplexedConnection) -> redis::RedisResult<T>,
     ) -> Result<T, Fault> {
-        let mut multiplexed = MultiplexedConnection::clone(&connection.open.connection);
+        let mut multiplexed = connection.open.connection.redis.clone();
         let mut running = pin!(command(&mut multiplexed));
         let mut polls = 0_u32;
         let can_leave = self.link.can_switch;
@@ -497,7 +483,7 @@ impl Server {
         }
         let (server, connection) = (Arc::clone(self), connection.clone());
         task::spawn_on(self.runtime_of(connection.index), async move {
-            let mut multiplexed = connection.open.connection.clone();
+            let mut multiplexed = connection.open.connection.redis.clone();
             match timeout(PROBE_TIMEOUT, wire::send(&mut multiplexed, &cmd("PING"))).await {
                 Ok(Ok(_)) => {}
                 Ok(Err(_)) => server.discard(&connection, "it broke"),

@@ -14,6 +14,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::endpoint::logged_in;
 use super::multiplexed::Multiplexed;
 use crate::base::credentials::Credentials;
+use crate::store::task::Task;
 
 /// Opens streams to one server.
 #[derive(Clone)]
@@ -80,5 +81,5 @@ pub(super) async fn over(
     config: AsyncConnectionConfig,
 ) -> RedisResult<Multiplexed> {
     let (connection, driver) = MultiplexedConnection::new_with_config(settings, stream, config).await?;
-    Ok(Multiplexed::new(connection, driver))
+    Ok(Multiplexed::new(connection, Some(Task::spawn(driver))))
 }

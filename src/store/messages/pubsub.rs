@@ -56,7 +56,7 @@ pub(super) async fn connect(dial: &Dial, link: &TopologyLink) -> RedisResult<(Si
         Dial::Endpoint(endpoint) if link.is_sharded() => {
             let (pushes, received) = unbounded_channel();
             let mut connection = endpoint.with_pushes(pushes).await?;
-            link.name.set(&mut connection, &endpoint.address()).await?;
+            link.name.set(&mut connection.redis, &endpoint.address()).await?;
             Ok((Sink::Sharded(connection), Stream::Sharded(received)))
         }
         _ => {
@@ -75,7 +75,7 @@ impl Sink {
     pub(super) async fn ping(&mut self) -> RedisResult<()> {
         match self {
             Self::Plain(sink) => sink.ping::<Value>().await.map(drop),
-            Self::Sharded(connection) => match wire::send(connection, &cmd("PING")).await? {
+            Self::Sharded(connection) => match wire::send(&mut connection.redis, &cmd("PING")).await? {
                 Value::SimpleString(_) => Ok(()),
                 _ => Err(wire::broken(MIXED_UP)),
             },
@@ -170,7 +170,7 @@ async fn each(connection: &mut Multiplexed, name: &str, channels: &[Arc<str>]) -
     for channel in channels {
         commands.cmd(name).arg(channel.as_bytes());
     }
-    connection.send_packed_commands(&commands, 0, channels.len()).await
+    connection.redis.send_packed_commands(&commands, 0, channels.len()).await
 }
 
 fn is_push(reply: &Value, expected: &PushKind, channel: &str) -> bool {

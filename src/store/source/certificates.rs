@@ -22,18 +22,15 @@ pub(super) struct Certificates {
     pub(super) client: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Files in the PEM format.
-pub(super) struct PemFiles {
-    pub(super) root_cert: Option<PathBuf>,
-    pub(super) client_cert: Option<PathBuf>,
-    pub(super) client_key: Option<PathBuf>,
-}
-
-impl PemFiles {
-    /// Reads the files. `None`: there are no files to read.
-    pub(super) fn read(self) -> Result<Option<Certificates>, ConfigError> {
-        let root_cert = self.root_cert.map(|path| content("root_cert", path)).transpose()?;
-        let client = match (self.client_cert, self.client_key) {
+impl Certificates {
+    /// Reads files in the PEM format. `None`: there are no files to read.
+    pub(super) fn read(
+        root_cert: Option<PathBuf>,
+        client_cert: Option<PathBuf>,
+        client_key: Option<PathBuf>,
+    ) -> Result<Option<Self>, ConfigError> {
+        let root_cert = root_cert.map(|path| content("root_cert", path)).transpose()?;
+        let client = match (client_cert, client_key) {
             (Some(cert), Some(key)) => Some((content("client_cert", cert)?, content("client_key", key)?)),
             (Some(_), None) => return Err(ConfigError::new("client_cert", "needs a `client_key`")),
             (None, Some(_)) => return Err(ConfigError::new("client_key", "needs a `client_cert`")),
@@ -46,7 +43,7 @@ impl PemFiles {
             let problem = "need a TLS feature of lockkeeper, such as `tokio-rustls-comp`";
             return Err(ConfigError::new("certificates", problem));
         }
-        Ok(Some(Certificates { root_cert, client }))
+        Ok(Some(Self { root_cert, client }))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::base::credentials::Credentials;
 use crate::base::error::ConfigError;
 use crate::store::connection::{Dial, Endpoint, StreamDial};
 use crate::store::error::bad_address;
-use crate::store::topology::{Address, Group};
+use crate::store::topology::{Address, Discovery, Group};
 
 #[derive(Clone)]
 pub(super) enum Origin {
@@ -54,18 +54,19 @@ impl Origin {
             Self::Cluster(urls) => {
                 let nodes = nodes(urls, credentials.as_ref(), limit)?;
                 let nodes = nodes.into_iter().map(|(at, node)| Ok((at, secured(node, certificates)?)));
-                Ok(Group::cluster(nodes.collect::<Result<_, ConfigError>>()?))
+                let pollees = nodes.collect::<Result<_, ConfigError>>()?;
+                Ok(Group { discovery: Discovery::Cluster, pollees })
             }
             Self::Sentinel { master, sentinels, server } => {
                 check_sentinel(&master, &sentinels)?;
-                let server = secured(endpoint(server, credentials, limit)?, certificates)?;
+                let server = Box::new(secured(endpoint(server, credentials, limit)?, certificates)?);
                 let sentinels = pollees("sentinels", sentinels, None, limit)?.into_iter();
                 let sentinels = sentinels.map(|(at, sentinel)| {
                     let certificates = certificates.filter(|_| sentinel.is_tls());
                     Ok((at, secured(sentinel, certificates)?))
                 });
-                let sentinels = sentinels.collect::<Result<_, ConfigError>>()?;
-                Ok(Group::sentinel(sentinels, master, Box::new(server)))
+                let pollees = sentinels.collect::<Result<_, ConfigError>>()?;
+                Ok(Group { discovery: Discovery::Sentinel { master, server }, pollees })
             }
         }
     }

@@ -11,14 +11,14 @@ use crate::store::error::OpenError;
 /// The servers that a source names.
 #[derive(Clone)]
 pub(crate) struct Group {
-    pub(super) discovery: Discovery,
-    /// The servers that are asked who the masters are: sentinels, or nodes of a cluster. None for a single server.
-    pub(super) pollees: Vec<(Address, Endpoint)>,
+    pub(crate) discovery: Discovery,
+    /// The servers that are asked who the masters are: at least one sentinel, or node of a cluster. None for a single server.
+    pub(crate) pollees: Vec<(Address, Endpoint)>,
 }
 
 /// How the masters are found.
 #[derive(Clone)]
-pub(super) enum Discovery {
+pub(crate) enum Discovery {
     /// One server, which is always the master of all slots.
     Fixed(Dial),
     /// Each node of a cluster tells who the master of each slot is.
@@ -31,20 +31,6 @@ impl Group {
     /// One server.
     pub(crate) const fn fixed(server: Dial) -> Self {
         Self { discovery: Discovery::Fixed(server), pollees: Vec::new() }
-    }
-
-    /// A cluster, with at least one of its nodes.
-    pub(crate) const fn cluster(nodes: Vec<(Address, Endpoint)>) -> Self {
-        Self { discovery: Discovery::Cluster, pollees: nodes }
-    }
-
-    /// At least one sentinel, the name by which they know the master, and how to connect to it.
-    pub(crate) const fn sentinel(
-        sentinels: Vec<(Address, Endpoint)>,
-        master: String,
-        server: Box<Endpoint>,
-    ) -> Self {
-        Self { discovery: Discovery::Sentinel { master, server }, pollees: sentinels }
     }
 
     pub(crate) const fn is_cluster(&self) -> bool {

@@ -61,12 +61,11 @@ use crate::base::sync::{MutexGuard, Watched, lock};
 use crate::base::timer::{Instant, timeout};
 use crate::protocol::{self, Call, Reply};
 use ask::Pollees;
-use group::Discovery;
 use map::{Rank, Vote, elect, elect_next};
 use switches::ENDED;
 
 pub(super) use address::Address;
-pub(super) use group::Group;
+pub(super) use group::{Discovery, Group};
 pub(super) use slots::Map;
 pub(crate) use switches::Switches;
 

@@ -27,7 +27,6 @@ impl Range {
     pub(super) fn new(first: u16, last: u16, epoch: u64, master: Address) -> Option<Self> {
         (first <= last && last < SLOTS).then_some(Self { first, last, epoch, master })
     }
-
 }
 
 impl Map {

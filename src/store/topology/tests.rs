@@ -17,7 +17,7 @@ fn halves(low: u16, high: u16) -> Map {
 /// A topology whose servers are never connected to.
 fn topology(map: Map) -> Topology {
     let seed = Endpoint::new("redis://127.0.0.1:1/", None, Duration::from_secs(1)).unwrap();
-    let group = Group::cluster(vec![(at(1), seed)]);
+    let group = Group { discovery: Discovery::Cluster, pollees: vec![(at(1), seed)] };
     Topology::new(group, LockConfig::default(), (&Arc::default(), Upkeep::unused()), (Rank::default(), map))
 }
 

@@ -166,8 +166,8 @@ impl Sender {
     ) -> Self {
         Self {
             server: Arc::downgrade(server),
-            connection: MultiplexedConnection::clone(connection),
-            clock: Arc::clone(connection.clock()),
+            connection: connection.redis.clone(),
+            clock: Arc::clone(&connection.clock),
             outbox: Arc::clone(outbox),
             entered,
             again: Vec::new(),
@@ -291,12 +291,7 @@ impl Sender {
     }
 
     /// Answers the calls of a group, or puts them to those that the server did not run. Returns how many these are.
-    fn answer_group(
-        &mut self,
-        server: &Server,
-        Group { mode, calls }: Group<Answer>,
-        reply: Value,
-    ) -> usize {
+    fn answer_group(&mut self, server: &Server, Group { mode, calls }: Group<Answer>, reply: Value) -> usize {
         let is_one = calls.len() == 1;
         // An error of the whole reply is extracted here. An error inside a list belongs to one call only.
         let reply =
