@@ -58,11 +58,11 @@ async fn ask(
     const PROXY: &str = "check whether a proxy changes commands or replies: the server has to answer `HELLO 3` and `CLIENT TRACKING ON NOLOOP`";
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let (sender, mut pushes) = unbounded_channel();
-    let mut server = match settings.raw_with_pushes(address, sender).await {
+    let mut server = match settings.raw(address, Some(sender)).await {
         Ok(server) => server,
         Err(reason) => {
             // Without pushes, this fails, too, if the fault is another one.
-            settings.raw(address).await?;
+            settings.raw(address, None).await?;
             return Ok(Told::Never { reason, advice: PROXY });
         }
     };

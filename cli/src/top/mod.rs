@@ -100,7 +100,7 @@ pub(crate) async fn top(connection: &Connection, options: &Top) -> Result<ExitCo
             _ = hangup.recv() => return Ok(ExitCode::SUCCESS),
             _ = terminate.recv() => return Ok(ExitCode::SUCCESS),
             key = keys.recv() => match key {
-                Some(key) => key.map(Event::Key),
+                Some(pressed) => pressed,
                 None => return Ok(ExitCode::SUCCESS),
             },
             Some(event) = work.next(), if !work.is_empty() => Some(event),

@@ -7,7 +7,7 @@ use lockkeeper::{LockClient, LockConfig, Source};
 use lockkeeper_testkit::{Cluster, Server};
 use serde_json::{Value, json};
 
-use super::support::{Config, at, client, json, lockkeeper, run, shown, wait_until, waiter};
+use super::support::{Config, Ended, at, client, json, lockkeeper, run, shown, wait_until, waiter};
 
 /// Its first renewal comes after a second.
 const LEASE: Duration = Duration::from_secs(3);
@@ -138,9 +138,8 @@ fn types_are_selected_and_the_count_is_told_to_people() {
     java_lock(&server, "b");
     let _: u64 = server.run(&["HSET", "c", "mode", "write", &format!("{JAVA}:write"), "1"]);
     let told = |args: &[&str]| {
-        let output = run(&mut at(&server.url(), &[&["ls"], args].concat()));
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
-        (text(output.stdout).lines().count(), text(output.stderr))
+        let ended = run(&mut at(&server.url(), &[&["ls"], args].concat()));
+        (ended.printed.lines().count(), ended.said)
     };
     assert_eq!(told(&[]), (4, "3 locks\n".to_owned()));
     assert_eq!(told(&["--kind", "rlock", "--kind", "fair"]), (3, "2 locks\n".to_owned()));
@@ -148,7 +147,7 @@ fn types_are_selected_and_the_count_is_told_to_people() {
     assert_eq!(told(&["--older", "0"]), (1, "0 locks\n".to_owned()), "Java records no time");
     assert_eq!(told(&["--kind", "write", "--json"]), (1, String::new()));
     assert_eq!(list(&server, &["--kind", "write"])[0]["name"], "c");
-    assert_eq!(run(&mut at(&server.url(), &["ls", "--kind", "other"])).status.code(), Some(64));
+    assert_eq!(run(&mut at(&server.url(), &["ls", "--kind", "other"])).code, Some(64));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -189,13 +188,12 @@ async fn a_fast_list_is_what_clients_tell_and_says_what_they_do_not() {
         (json!("b"), json!([]))
     );
     let before = server.calls("scan");
-    let output = run(&mut at(&server.url(), &["ls", "--fast"]));
+    let Ended { printed, said, .. } = run(&mut at(&server.url(), &["ls", "--fast"]));
     assert_eq!(server.calls("scan"), before, "the keys are not looked at");
-    let [table, said] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("text"));
-    assert!(table.starts_with("NAME  TYPE   OWNER") && table.contains("\na\\n   rlock  "), "{table}");
+    assert!(printed.starts_with("NAME  TYPE   OWNER") && printed.contains("\na\\n   rlock  "), "{printed}");
     assert!(said.starts_with("2 holds; not those of Redisson, of dead processes, "), "{said}");
     drop((fair, guard));
-    assert_eq!(run(&mut at(&server.url(), &["ls", "--fast", "a*"])).status.code(), Some(64));
+    assert_eq!(run(&mut at(&server.url(), &["ls", "--fast", "a*"])).code, Some(64));
 }
 
 #[test]
@@ -227,7 +225,7 @@ fn the_locks_of_all_masters_of_a_cluster_are_listed() {
     let _: String = cluster.servers[1].run(&["SET", &semaphore, "1"]);
     let permits = format!("{{{semaphore}}}:timeout");
     let _: u64 = cluster.servers[1].run(&["ZADD", &permits, "922337203685477", "of Java: 16 byte"]);
-    let config = Config::new(&format!("[server]\nkind = \"cluster\"\nurls = {:?}\n", cluster.urls()));
+    let config = Config::of_cluster(&cluster, "");
     let all = json(&shown(&mut lockkeeper(&["ls", "--json", "--config", config.path()])));
     assert_eq!(all.as_array().map(Vec::len), Some(4), "{all}");
     let listed = |row: &&Value| row["name"] == json!(semaphore);
@@ -248,16 +246,11 @@ async fn a_lock_that_is_half_moved_is_named_on_standard_error() {
     let slot = cluster.slot_of(&name);
     cluster.open_slot(slot, 1);
     cluster.move_key(&name, 1);
-    let text = format!(
-        "[server]\nkind = \"cluster\"\nurls = {:?}\n[locks]\nretry_timeout = \"1s\"\n",
-        cluster.urls()
-    );
-    let config = Config::new(&text);
-    let output = run(&mut lockkeeper(&["ls", "--json", "--config", config.path()]));
-    let error = String::from_utf8(output.stderr).expect("text");
-    assert_eq!((output.status.code(), error.lines().count()), (Some(69), 1), "{error}");
-    assert!(error.contains("left out") && error.contains(&name), "{error}");
-    let rows = json(&String::from_utf8(output.stdout).expect("text"));
+    let config = Config::of_cluster(&cluster, "[locks]\nretry_timeout = '1s'\n");
+    let Ended { code, printed, said } = run(&mut lockkeeper(&["ls", "--json", "--config", config.path()]));
+    assert_eq!((code, said.lines().count()), (Some(69), 1), "{said}");
+    assert!(said.contains("left out") && said.contains(&name), "{said}");
+    let rows = json(&printed);
     assert_eq!(rows.as_array().map(Vec::len), Some(1), "{rows}");
     cluster.close_slot(slot, 1);
     guard.unlock().await.expect("the lock was held");
@@ -300,8 +293,7 @@ fn a_refusal_has_the_words_of_the_server() {
         (format!("redis://127.0.0.1:{port}/77"), ": ERR DB index is out of range\n"),
         (format!("redis://127.0.0.1:{port}/none"), ": Invalid database number\n"),
     ] {
-        let output = run(&mut at(&url, &["ls"]));
-        let problem = String::from_utf8_lossy(&output.stderr).into_owned();
+        let problem = run(&mut at(&url, &["ls"])).said;
         assert!(problem.contains(words), "{problem}");
         for name in ["ResponseError", "AuthenticationFailed", "InvalidClientConfig", "hunter2"] {
             assert!(!problem.contains(name), "{problem}");
@@ -313,10 +305,9 @@ fn a_refusal_has_the_words_of_the_server() {
 fn a_bad_pattern_and_an_absent_server_have_their_exit_codes() {
     // No server is asked.
     for command in ["ls", "watch"] {
-        let output = run(&mut at("redis://127.0.0.1:1/", &[command, ""]));
-        let problem = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(64), "{problem}");
-        assert!(problem.contains("pattern must not be empty"), "{problem}");
+        let ended = run(&mut at("redis://127.0.0.1:1/", &[command, ""]));
+        assert_eq!(ended.code, Some(64), "{ended:?}");
+        assert!(ended.said.contains("pattern must not be empty"), "{ended:?}");
     }
-    assert_eq!(run(&mut at("redis://:hunter2@127.0.0.1:1/", &["ls"])).status.code(), Some(69));
+    assert_eq!(run(&mut at("redis://:hunter2@127.0.0.1:1/", &["ls"])).code, Some(69));
 }
