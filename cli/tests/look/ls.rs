@@ -96,26 +96,13 @@ async fn locks_of_all_types_are_listed_sorted_by_name() {
     assert!(holder["expires_in_ms"].as_u64().is_some_and(|left| left > 0 && left <= 31_000), "{all}");
 
     let text = shown(&mut at(&server.url(), &["ls", "--sort"]));
-    let starts = |line: &str| {
-        let chars: Vec<char> = line.chars().collect();
-        let begins = |at: &usize| chars[*at] != ' ' && (*at == 0 || chars[*at - 1] == ' ');
-        (0..chars.len()).filter(begins).collect::<Vec<_>>()
-    };
-    let columns = starts(text.lines().next().expect("a header"));
-    let cell = |line: &[char], column: usize| {
-        let end = columns.get(column + 1).map_or(line.len(), |end| *end);
-        line[columns[column]..end].iter().collect::<String>().trim_end().to_owned()
-    };
-    let lines: Vec<Vec<String>> = text
-        .lines()
-        .map(|line| {
-            (0..columns.len()).map(|column| cell(&line.chars().collect::<Vec<_>>(), column)).collect()
-        })
-        .collect();
+    // Two spaces or more are between columns, and one is in a cell.
+    let cells = |line| str::split(line, "  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
+    let lines: Vec<Vec<&str>> = text.lines().map(cells).collect();
     assert_eq!(lines[0], ["NAME", "TYPE", "OWNER", "CLIENT", "HOLDS", "HELD", "LEASE", "WAITERS", "AT"]);
     assert_eq!(lines.len(), 9, "{text}");
     assert_eq!(lines[1][..5], ["a:reentrant", "rlock", &outer.owner_id(), identity, "2"]);
-    assert_eq!([&lines[1][7], &lines[2][7], &lines[3][7]], ["1 client", "2", "0"]);
+    assert_eq!([lines[1][7], lines[2][7], lines[3][7]], ["1 client", "2", "0"]);
     assert_eq!(lines[4][2].split(',').count(), 2, "both readers: {text}");
     assert_eq!(
         lines[7],
@@ -260,17 +247,9 @@ async fn a_lock_that_is_half_moved_is_named_on_standard_error() {
 fn at_a_terminal_the_table_fits() {
     let server = Server::start();
     java_lock(&server, "lock:with-a-name-that-is-longer-than-most-terminals-are-wide-after-all");
-    let _: u64 = server.run(&[
-        "HSET",
-        "read",
-        "mode",
-        "read",
-        JAVA,
-        "1",
-        "8743c9c0-0795-4907-87fd-6c719a6b4586:78",
-        "1",
-    ]);
-    for holder in [JAVA, "8743c9c0-0795-4907-87fd-6c719a6b4586:78"] {
+    let other = "8743c9c0-0795-4907-87fd-6c719a6b4586:78";
+    let _: u64 = server.run(&["HSET", "read", "mode", "read", JAVA, "1", other, "1"]);
+    for holder in [JAVA, other] {
         let _: String = server.run(&["SET", &format!("{{read}}:{holder}:rwlock_timeout:1"), "1"]);
     }
     let mut command = Command::new("script");

@@ -7,7 +7,7 @@ use std::thread;
 
 use lockkeeper_testkit::signal;
 
-use super::support::{Contender, Scene, text, wait_until};
+use super::support::{Contender, Scene, json, text, wait_until};
 use super::terminals::Terminal;
 
 /// The command at a terminal of a given size. Dropping it hangs up.
@@ -80,8 +80,7 @@ fn a_lock_is_shown_and_released_at_80_and_200_columns() {
         let holder = Contender::plain(&scene, who).enters();
         top.shows("lockkeeper top: 1 lock");
         top.shows("lock  ");
-        let shown: serde_json::Value =
-            serde_json::from_str(&text(&scene.output(&["show", "--json", "lock"]))).expect("JSON");
+        let shown = json(&scene.output(&["show", "--json", "lock"]));
         let word = |field: &str| shown["holders"][0][field].as_str().expect("text").to_owned();
         let (owner, process) = (word("owner"), word("identity"));
         if columns == 200 {
