@@ -84,7 +84,7 @@ impl Dial {
         match (self, self.endpoint()) {
             (Self::Stream(stream), _) => stream.messages().await,
             (_, Some(endpoint)) => endpoint.messages().await,
-            (_, None) => Err(wire::broken("a pool does not tell its address")),
+            (_, None) => Err(wire::broken("no address")), // `has_messages` says so before
         }
     }
 
