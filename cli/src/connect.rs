@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lockkeeper::{Error, LockClient, LockConfig, Source};
+use lockkeeper::{Error, LockClient, LockConfig, LockConfigBuilder, Source};
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, PushInfo,
@@ -107,23 +107,21 @@ impl Settings {
         &self.locks
     }
 
-    /// The same, but waiters attempt by themselves only after this time.
-    pub(crate) fn with_safety_poll(&self, time: Duration) -> Result<Self, Failure> {
-        let locks = self.locks.to_builder().safety_poll(time).build().map_err(Error::from)?;
-        Ok(Self { locks, ..self.clone() })
-    }
-
-    pub(crate) fn without_name_prefix(&self) -> Result<Self, Failure> {
-        let locks = self.locks.to_builder().name_prefix("").build().map_err(Error::from)?;
+    /// The same, but with this change.
+    pub(crate) fn with(
+        &self,
+        change: impl FnOnce(LockConfigBuilder) -> LockConfigBuilder,
+    ) -> Result<Self, Failure> {
+        let locks = change(self.locks.to_builder()).build().map_err(Error::from)?;
         Ok(Self { locks, ..self.clone() })
     }
 
     /// The same, but leases are short, and nothing but the locks is written: for workers of `verify`, which are killed often.
     pub(crate) fn with_short_leases(&self, lease: Duration) -> Result<Self, Failure> {
-        let locks =
-            self.locks.to_builder().watchdog_lease(lease).fair_allowance(lease).writer_turn(lease / 10);
-        let locks = locks.start_timeout(lease * 10).diagnosis(false).build().map_err(Error::from)?;
-        Ok(Self { locks, ..self.clone() })
+        self.with(|locks| {
+            let locks = locks.watchdog_lease(lease).fair_allowance(lease).writer_turn(lease / 10);
+            locks.start_timeout(lease * 10).diagnosis(false)
+        })
     }
 
     /// The URL of a single server without TLS. Only its connections can be forwarded: TLS checks the name of the server, and a client of
@@ -135,21 +133,8 @@ impl Settings {
     }
 
     /// A connection to one master, for commands that the library does not send. `address`: as `LockClient::servers` tells it; without one,
-    /// that of the URL.
-    pub(crate) async fn raw(&self, address: Option<&str>) -> Result<MultiplexedConnection, String> {
-        self.open(address, None).await
-    }
-
-    /// The same, over version 3 of the protocol. What the server sends unasked goes into `pushes`.
-    pub(crate) async fn raw_with_pushes(
-        &self,
-        address: Option<&str>,
-        pushes: UnboundedSender<PushInfo>,
-    ) -> Result<MultiplexedConnection, String> {
-        self.open(address, Some(pushes)).await
-    }
-
-    async fn open(
+    /// that of the URL. With `pushes`, it has version 3 of the protocol, and what the server sends unasked goes there.
+    pub(crate) async fn raw(
         &self,
         address: Option<&str>,
         pushes: Option<UnboundedSender<PushInfo>>,
@@ -189,24 +174,19 @@ impl Settings {
         };
         let client = client.map_err(|error| text(&error))?;
         // The defaults of redis-rs are too short for a busy server.
-        let times = AsyncConnectionConfig::new()
+        let mut times = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(PATIENCE))
             .set_response_timeout(Some(PATIENCE));
-        let times = match pushes {
-            Some(pushes) => times.set_push_sender(pushes),
-            None => times,
-        };
+        if let Some(pushes) = pushes {
+            times = times.set_push_sender(pushes);
+        }
         client.get_multiplexed_async_connection_with_config(&times).await.map_err(|error| text(&error))
     }
 
     /// The same, but connecting is retried for this time; without one, as long as an acquire.
     pub(crate) fn with_start_timeout(&self, time: Option<Duration>) -> Result<Self, Failure> {
-        let time = match time {
-            Some(time) => time.min(LONGEST_START),
-            None => self.locks.start_timeout().max(self.locks.retry_timeout()),
-        };
-        let locks = self.locks.to_builder().start_timeout(time).build().map_err(Error::from)?;
-        Ok(Self { locks, ..self.clone() })
+        let usual = || self.locks.start_timeout().max(self.locks.retry_timeout());
+        self.with(|locks| locks.start_timeout(time.map_or_else(usual, |time| time.min(LONGEST_START))))
     }
 
     pub(crate) async fn connect(self) -> Result<LockClient, Failure> {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use lockkeeper::Error;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::text::visible;
 
@@ -48,7 +48,7 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
 }
 
 /// Why there is no result.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Failure {
     pub(crate) problem: String,
     pub(crate) code: u8,
@@ -80,13 +80,11 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let is_usage = matches!(
-            error,
-            Error::InvalidName { .. } | Error::InvalidPermits { .. } | Error::WrongKind { .. }
-        );
         match error {
             Error::InvalidDuration { .. } | Error::Config(_) => Self::usage(as_options(error.to_string())),
-            _ if is_usage => Self::usage(error),
+            Error::InvalidName { .. } | Error::InvalidPermits { .. } | Error::WrongKind { .. } => {
+                Self::usage(error)
+            }
             _ => Self::unavailable(error),
         }
     }

@@ -12,12 +12,6 @@ use crate::exit::{Failure, UNAVAILABLE, print, print_json};
 use crate::text::{visible, who};
 
 #[derive(Serialize)]
-struct Released<'a> {
-    name: &'a str,
-    was_held: bool,
-}
-
-#[derive(Serialize)]
 struct Resized<'a> {
     name: &'a str,
     permits: u32,
@@ -86,7 +80,7 @@ pub(crate) const fn outcome(was_held: bool) -> &'static str {
 
 fn report(name: &str, was_held: bool, outcome: &str, as_json: bool) -> Result<ExitCode, Failure> {
     if as_json {
-        print_json(&Released { name, was_held })?;
+        print_json(&serde_json::json!({ "name": name, "was_held": was_held }))?;
     } else {
         print(format!("{}: {outcome}\n", visible(name)).as_bytes())?;
     }

@@ -84,7 +84,6 @@ impl Process {
     /// process.go_on();
     /// # }
     /// ```
-    #[doc(hidden)]
     pub fn new(uptime: Duration, drift: i32) -> Self {
         let (clock, state) = (ProcessClock::start(uptime, drift), Mutex::default());
         let (suspended, limits) = (AtomicU64::new(0), Mutex::default());
@@ -102,7 +101,6 @@ impl Process {
     /// process.connect_by(|_host, _port| async { Ok(tokio::io::duplex(64).0) });
     /// # }
     /// ```
-    #[doc(hidden)]
     pub fn connect_by<C, F, S>(&self, connector: C)
     where
         C: Fn(String, u16) -> F + Send + Sync + 'static,
@@ -131,7 +129,6 @@ impl Process {
     /// Process::new(Duration::ZERO, 0).set_limits(Limits { batch: 2, ..Limits::default() });
     /// # }
     /// ```
-    #[doc(hidden)]
     pub fn set_limits(&self, limits: Limits) {
         *lock(&self.0.limits) = limits;
     }
@@ -151,7 +148,6 @@ impl Process {
     /// assert_eq!(process.run(async { 1 }).await, 1);
     /// # }
     /// ```
-    #[doc(hidden)]
     pub fn run<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
         Running { process: self.clone(), future: Box::pin(future) }
     }
@@ -166,7 +162,6 @@ impl Process {
     /// assert_eq!(Process::new(Duration::ZERO, 0).enter(|| 1), 1);
     /// # }
     /// ```
-    #[doc(hidden)]
     pub fn enter<R>(&self, function: impl FnOnce() -> R) -> R {
         let suspended = Duration::from_nanos(self.0.suspended.load(Ordering::Relaxed));
         let _left = Entered {
@@ -187,7 +182,6 @@ impl Process {
     /// Process::new(Duration::ZERO, 0).stop();
     /// # }
     /// ```
-    #[doc(hidden)]
     pub fn stop(&self) {
         lock(&self.0.state).is_stopped = true;
     }
@@ -204,7 +198,6 @@ impl Process {
     /// process.go_on();
     /// # }
     /// ```
-    #[doc(hidden)]
     pub fn suspend(&self) {
         let mut state = lock(&self.0.state);
         state.is_stopped = true;
@@ -221,7 +214,6 @@ impl Process {
     /// Process::new(Duration::ZERO, 0).go_on();
     /// # }
     /// ```
-    #[doc(hidden)]
     pub fn go_on(&self) {
         let mut state = lock(&self.0.state);
         state.is_stopped = false;
@@ -244,7 +236,6 @@ impl Process {
     /// Process::new(Duration::ZERO, 0).sleep(Duration::from_secs(1)).await;
     /// # }
     /// ```
-    #[doc(hidden)]
     pub fn sleep(&self, time: Duration) -> impl Future<Output = ()> + use<> {
         let sleeping = self.enter(|| timer::sleep(time));
         self.run(sleeping)
@@ -260,7 +251,6 @@ impl Process {
     /// Process::new(Duration::ZERO, 0).kill();
     /// # }
     /// ```
-    #[doc(hidden)]
     pub fn kill(&self) {
         lock(&self.0.state).is_killed = true;
     }
@@ -277,7 +267,6 @@ impl Process {
     /// assert!(process.is_running(&Context::from_waker(Waker::noop())));
     /// # }
     /// ```
-    #[doc(hidden)]
     pub fn is_running(&self, context: &Context<'_>) -> bool {
         let mut state = lock(&self.0.state);
         if state.is_stopped && !state.is_killed {

@@ -3,12 +3,9 @@
 //! In a simulation, one process can be suspended while others go on. So it has timers of its own there.
 
 #[cfg(feature = "unstable-simulation")]
-pub(crate) use of_process::{
-    Elapsed, Instant, Suspended, interval_at, sleep, sleep_until, timeout, timeout_at,
-};
-pub(crate) use tokio::time::MissedTickBehavior;
+pub(crate) use of_process::{Elapsed, Instant, Suspended, sleep, sleep_until, timeout, timeout_at};
 #[cfg(not(feature = "unstable-simulation"))]
-pub(crate) use tokio::time::{Instant, error::Elapsed, interval_at, sleep, sleep_until, timeout, timeout_at};
+pub(crate) use tokio::time::{Instant, error::Elapsed, sleep, sleep_until, timeout, timeout_at};
 
 /// Waits until this time. Never ends without a time.
 pub(crate) async fn elapsed(at: Option<Instant>) {
@@ -22,17 +19,13 @@ pub(crate) async fn elapsed(at: Option<Instant>) {
 #[cfg(feature = "unstable-simulation")]
 mod of_process {
     use std::cell::Cell;
-    use std::fmt;
-    use std::future::poll_fn;
     use std::ops::Add;
-    use std::pin::{Pin, pin};
-    use std::task::{Context, Poll, ready};
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
     use std::time::Duration;
 
-    use tokio::task::coop;
+    use tokio::task::unconstrained;
     use tokio::time;
-
-    use super::MissedTickBehavior;
 
     thread_local! {
         /// For how long the process that runs was suspended so far.
@@ -51,9 +44,6 @@ mod of_process {
 
     /// Longer than any wait.
     const FAR: Duration = Duration::from_secs(1 << 30);
-
-    /// A tick that is later than this counts as missed, and not as slightly delayed.
-    const LATE: Duration = Duration::from_millis(5);
 
     /// A point of the time that counts while the process is not suspended.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -119,14 +109,6 @@ mod of_process {
     #[derive(Debug)]
     pub(crate) struct Elapsed;
 
-    impl fmt::Display for Elapsed {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("deadline has elapsed")
-        }
-    }
-
-    impl std::error::Error for Elapsed {}
-
     pub(crate) fn timeout<F: IntoFuture>(
         limit: Duration,
         future: F,
@@ -140,51 +122,12 @@ mod of_process {
     ) -> impl Future<Output = Result<F::Output, Elapsed>> {
         let (future, timer) = (future.into_future(), sleep_until(at));
         async move {
-            let (mut future, mut timer) = (pin!(future), pin!(timer));
-            poll_fn(|context| {
-                let had_budget = coop::has_budget_remaining();
-                if let Poll::Ready(output) = future.as_mut().poll(context) {
-                    return Poll::Ready(Ok(output));
-                }
-                // As in tokio: if `future` used up the budget of the task, `timer` is polled without a budget.
-                // Otherwise a future that always uses up the budget would never time out.
-                let elapsed = if had_budget && !coop::has_budget_remaining() {
-                    pin!(coop::unconstrained(timer.as_mut())).poll(context)
-                } else {
-                    timer.as_mut().poll(context)
-                };
-                elapsed.map(|()| Err(Elapsed))
-            })
-            .await
-        }
-    }
-
-    pub(crate) struct Interval {
-        next: Instant,
-        period: Duration,
-        timer: Pin<Box<Sleep>>,
-    }
-
-    pub(crate) fn interval_at(start: Instant, period: Duration) -> Interval {
-        Interval { next: start, period, timer: Box::pin(sleep_until(start)) }
-    }
-
-    impl Interval {
-        /// Accepts only `MissedTickBehavior::Delay`: after a tick that was missed, the next one is a period later.
-        pub(crate) fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
-            assert_eq!(behavior, MissedTickBehavior::Delay, "it has no other");
-        }
-
-        pub(crate) async fn tick(&mut self) -> Instant {
-            poll_fn(|context| {
-                ready!(self.timer.as_mut().poll(context));
-                let (tick, now) = (self.next, Instant::now());
-                self.next = if now > tick + LATE { now + self.period } else { tick + self.period };
-                // As in tokio, this sets the time without starting the timer: the timer starts at the next poll.
-                self.timer.until = self.next;
-                Poll::Ready(tick)
-            })
-            .await
+            tokio::select! {
+                biased;
+                output = future => Ok(output),
+                // As in tokio, without a budget. Otherwise a future that always uses up the budget would never time out.
+                () = unconstrained(timer) => Err(Elapsed),
+            }
         }
     }
 }
@@ -206,9 +149,7 @@ mod tests {
         let waiting = tokio::spawn(process.run(async {
             let (start, by_clock) = (Instant::now(), clock::now());
             timeout(2 * SECOND, pending::<()>()).await.unwrap_err();
-            let mut ticks = interval_at(start + 4 * SECOND, SECOND);
-            ticks.tick().await;
-            ticks.tick().await;
+            sleep_until(start + 5 * SECOND).await;
             (start.elapsed(), clock::now().since(by_clock))
         }));
         for _ in 0..2 {

@@ -70,7 +70,7 @@ impl Clients {
         } else {
             reading.await
         };
-        self.told.extend(told.into_iter().flatten().map(|(client, told)| (client, told.unwrap_or_default())));
+        self.told.extend(told.into_iter().flatten());
     }
 
     /// Whether the client with this id is connected, and its identity. `None`: that cannot be known. The first half of an id is enough,

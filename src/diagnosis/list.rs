@@ -71,15 +71,14 @@ impl Scan {
         }
         let keys: Vec<_> = found.keys().map(Arc::clone).collect();
         let listings = stream::iter(found.into_values()).map(|found| look_at(engine, found));
-        let all: Vec<Looked> = listings.buffered(TOGETHER).try_collect().await?;
+        let all: Vec<_> = listings.buffered(TOGETHER).try_collect().await?;
         self.under_way = under_way;
         self.seen.extend(keys);
         let (mut listed, mut skipped) = (Vec::new(), Vec::new());
-        for looked in all {
-            match looked {
-                Looked::Held(found, listing) => listed.push((found, listing)),
-                Looked::NoLock => {}
-                Looked::Unknown(key) => skipped.push(key),
+        for (found, listing) in all.into_iter().flatten() {
+            match listing {
+                Some(listing) => listed.push((found, listing)),
+                None => skipped.push(found.key),
             }
         }
         Ok(Some((listed, skipped)))
@@ -157,17 +156,9 @@ pub(crate) async fn info(engine: &Engine) -> Result<Vec<(Arc<str>, String)>> {
     Ok(engine.store.info().await?)
 }
 
-/// What a look at a key told.
-enum Looked {
-    Held(Found, Listing),
-    /// It is no lock that somebody holds, or one that this user may not look at.
-    NoLock,
-    /// Perhaps somebody holds it: its slot moves, and no server has all keys of the lock, or there is other data among the permits.
-    Unknown(Arc<str>),
-}
-
-/// Looks at what a scan found.
-async fn look_at(engine: &Engine, mut found: Found) -> Result<Looked, Fault> {
+/// Looks at what a scan found. `None`: it is no lock that somebody holds, or one that this user may not look at. Without a listing, perhaps
+/// somebody holds it: its slot moves, and no server has all keys of the lock, or there is other data among the permits.
+async fn look_at(engine: &Engine, mut found: Found) -> Result<Option<(Found, Option<Listing>)>, Fault> {
     let is_lock = |listing: &Listing| !listing.has_other_data && listing.lease().is_some();
     let listing = match (found.listing.take(), found.kind) {
         (Some(listing), _) => Ok(Some(listing)),
@@ -175,19 +166,17 @@ async fn look_at(engine: &Engine, mut found: Found) -> Result<Looked, Fault> {
         (None, FoundKind::Exclusive | FoundKind::ReadWrite) => list(engine, &found.key).await.map(Some),
     };
     match listing {
-        Ok(Some(listing)) if is_lock(&listing) => Ok(Looked::Held(found, listing)),
+        Ok(Some(listing)) if is_lock(&listing) => Ok(Some((found, Some(listing)))),
         Ok(Some(listing)) if listing.permits.is_some() && listing.lease().is_some() => {
-            Ok(Looked::Unknown(found.key))
+            Ok(Some((found, None)))
         }
-        Ok(_) => Ok(Looked::NoLock),
+        Ok(_) => Ok(None),
         // The scan could read this key, so the user has a right to it. But a read-write lock and a semaphore have
         // further keys, and the right to those can be missing.
-        Err(fault) if fault.kind == FaultKind::Permission && found.kind != FoundKind::Exclusive => {
-            Ok(Looked::NoLock)
-        }
+        Err(fault) if fault.kind == FaultKind::Permission && found.kind != FoundKind::Exclusive => Ok(None),
         // Since the scan, another program replaced the lock by other data.
-        Err(fault) if fault.kind == FaultKind::WrongType => Ok(Looked::NoLock),
-        Err(fault) if fault.kind == FaultKind::Split => Ok(Looked::Unknown(found.key)),
+        Err(fault) if fault.kind == FaultKind::WrongType => Ok(None),
+        Err(fault) if fault.kind == FaultKind::Split => Ok(Some((found, None))),
         Err(fault) => Err(fault),
     }
 }

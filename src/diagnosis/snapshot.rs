@@ -161,30 +161,31 @@ fn place(at: Caller) -> Arc<str> {
     format!("{}:{}", at.file(), at.line()).into()
 }
 
-/// Reads what a client told, with a fault if the server does not answer. `None`: it told nothing, or this user has no right to read it.
-pub(crate) async fn read(engine: &Engine, client: &str) -> Result<Option<Snapshot>, Fault> {
+/// Reads what a client told, with a fault if the server does not answer. It is empty if the client told nothing, or this user has no right
+/// to read it.
+async fn read(engine: &Engine, client: &str) -> Result<Snapshot, Fault> {
     let (store, key) = (&engine.store, client_key(engine.name_prefix(), client));
     let reply = match store.run(&store.connection(store.route(&key)).await?, &client_read([&key])).await {
-        Err(fault) if matches!(fault.kind, FaultKind::Permission | FaultKind::WrongType) => return Ok(None),
+        Err(fault) if matches!(fault.kind, FaultKind::Permission | FaultKind::WrongType) => {
+            return Ok(Snapshot::default());
+        }
         reply => reply?,
     };
-    let Reply::List(list) = &reply else { return Ok(None) };
+    let Reply::List(list) = &reply else { return Ok(Snapshot::default()) };
     let [Reply::Text(text), Reply::Int(left)] = &list[..] else { return Err(Fault::unexpected(&reply)) };
     let left = Duration::from_millis(u64::try_from(*left).unwrap_or_default());
-    let Ok(mut told) = serde_json::from_str::<Snapshot>(text) else { return Ok(None) };
+    let mut told = serde_json::from_str::<Snapshot>(text).unwrap_or_default();
     told.ages().for_each(|(_, age)| *age += millis(EXPIRY.saturating_sub(left)));
-    Ok(Some(told))
+    Ok(told)
 }
 
 /// Reads what these clients told.
 pub(crate) async fn read_all(
     engine: &Engine,
     clients: impl IntoIterator<Item = String>,
-) -> Vec<Result<(String, Option<Snapshot>), Fault>> {
-    let reading = clients.into_iter().map(|client| async move {
-        let told = read(engine, &client).await?;
-        Ok((client, told))
-    });
+) -> Vec<Result<(String, Snapshot), Fault>> {
+    let reading =
+        clients.into_iter().map(|client| async move { Ok((client.clone(), read(engine, &client).await?)) });
     stream::iter(reading.collect::<Vec<_>>()).buffer_unordered(AT_ONCE).collect().await
 }
 
@@ -199,6 +200,5 @@ pub(crate) async fn of_all_clients(engine: &Engine) -> Result<Vec<(String, Snaps
         let prefix = client_key(engine.name_prefix(), "");
         keys.iter().filter_map(|key| Some(key.strip_prefix(&*prefix)?.to_owned())).collect()
     };
-    let told = read_all(engine, clients).await.into_iter().collect::<Result<Vec<_>, _>>()?;
-    Ok(told.into_iter().filter_map(|(client, told)| Some((client, told?))).collect())
+    read_all(engine, clients).await.into_iter().collect()
 }

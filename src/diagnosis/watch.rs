@@ -54,14 +54,11 @@ pub(crate) struct Watch {
     reports: Limit,
     /// When each lock was looked for among the client's own holds, in the last lease.
     looked: HashMap<Arc<str>, Instant>,
-    jobs: FuturesUnordered<BoxFuture<'static, Job>>,
+    jobs: FuturesUnordered<Job>,
 }
 
-/// What a job of the task was.
-enum Job {
-    Report,
-    Written(Result<(), Fault>),
-}
+/// What the task waits for. Returns how a snapshot was written, if it was to write one.
+type Job = BoxFuture<'static, Option<Result<(), Fault>>>;
 
 /// When something is to be done for a wait.
 struct Due {
@@ -127,8 +124,8 @@ impl Watch {
                     None => break None,
                 },
                 Some(job) = self.jobs.next() => match job {
-                    Job::Report => continue,
-                    Job::Written(result) => self.snapshots.ended(result),
+                    None => continue,
+                    Some(result) => self.snapshots.ended(result),
                 },
             }
             let Some(engine) = engine.upgrade() else { break None };
@@ -179,7 +176,7 @@ impl Watch {
                 if !held.is_empty() && !wait.is_deadlock_reported.load(Ordering::Relaxed) {
                     let held = held.iter().map(|grant| grant.field()).collect();
                     let check = check(Arc::clone(engine), Arc::downgrade(&wait), held);
-                    self.jobs.push(check.map(|()| Job::Report).boxed());
+                    self.jobs.push(check.map(|()| None).boxed());
                 }
             }
             let shown = (!is_shown).then_some(due.shown);
@@ -207,7 +204,7 @@ impl Watch {
         if let Some(unreported) = self.reports.ask() {
             let place = (wait.place)().map(|(_, place)| place);
             let report = report(Arc::clone(engine), Arc::downgrade(wait), place, unreported);
-            self.jobs.push(report.map(|()| Job::Report).boxed());
+            self.jobs.push(report.map(|()| None).boxed());
         }
     }
 }
@@ -235,7 +232,7 @@ impl Writer {
     }
 
     /// The command that writes what has changed, or what the server forgets otherwise.
-    fn write(&mut self, snapshot: Snapshot, now: Instant) -> Option<BoxFuture<'static, Job>> {
+    fn write(&mut self, snapshot: Snapshot, now: Instant) -> Option<Job> {
         let is_kept = snapshot == self.written && (snapshot.is_empty() || now < self.keep);
         if self.is_refused || is_kept || self.next.is_none_or(|at| at > now) {
             return None;
@@ -244,7 +241,7 @@ impl Writer {
         (self.written, self.next, self.keep) = (snapshot, None, now + EXPIRY / 3);
         let write = async move {
             let run = async { store.run(&store.connection(route).await?, &call).await };
-            Job::Written(run.await.map(drop))
+            Some(run.await.map(drop))
         };
         Some(write.boxed())
     }

@@ -168,8 +168,7 @@ impl Known {
             let unread =
                 clients.into_iter().filter(|client| !self.clients.contains_key(*client)).map(str::to_owned);
             for told in read_all(engine, unread.collect::<Vec<_>>()).await {
-                let (client, told) = told?;
-                self.clients.insert(client, told.unwrap_or_default());
+                self.clients.extend([told?]);
             }
             let awaited = next.iter().filter_map(|key| self.locks.get(key)).flat_map(alive);
             let awaited =

@@ -2,7 +2,6 @@
 //!
 //! An announcement names its owner. So it is believed only while that owner holds the lock, and one that is left behind deceives nobody.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,13 +26,13 @@ type Announcing = (Holder, Option<Vec<u8>>);
 /// What the leader announces, for those who do not lead.
 pub(super) struct Announcements {
     lock: Arc<LockRef>,
-    /// `None`: `changed` was not called yet.
-    listening: Option<Listening>,
+    /// Counts the messages on the channel, and how many there were until the last call. `None`: `changed` was not called yet.
+    told: Option<(Arc<Watched>, u64)>,
 }
 
 impl Announcements {
     pub(super) fn new(lock: &FencedLock<'_>) -> Self {
-        Self { lock: Arc::clone(lock.lock_ref()), listening: None }
+        Self { lock: Arc::clone(lock.lock_ref()), told: None }
     }
 
     /// Waits for a message: a holder announces something else, or ended its hold. The first call begins to listen, and returns at once.
@@ -41,9 +40,13 @@ impl Announcements {
     /// Also returns when messages were perhaps missed. There is no message when a lease ends, and none without the right to the channel. So
     /// ask from time to time, too. If the future is dropped, the next call returns at once if a message came meanwhile.
     pub(super) async fn changed(&mut self) {
-        match &mut self.listening {
-            Some(listening) => listening.changed().await,
-            none => *none = Some(Listening::start(&self.lock)),
+        if let Some((told, seen)) = &mut self.told {
+            told.until(|count| count != *seen).await;
+            *seen = told.get();
+        } else {
+            let engine = &self.lock.engine;
+            let told = engine.listeners.listen(&announcement_key(&self.lock.keys.lock), &engine.store);
+            self.told = Some((Arc::clone(&told), told.get()));
         }
     }
 
@@ -116,9 +119,12 @@ async fn holder(lock: Arc<LockRef>, known: Option<Announcing>) -> Result<Option<
     Ok(holder.map(|holder| (holder, said)))
 }
 
-impl fmt::Debug for Announcements {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Announcements").field(&self.lock.name).finish()
+impl Drop for Announcements {
+    fn drop(&mut self) {
+        if self.told.is_some() {
+            let engine = &self.lock.engine;
+            engine.listeners.leave(&announcement_key(&self.lock.keys.lock), &engine.store);
+        }
     }
 }
 
@@ -149,12 +155,6 @@ impl Announcer {
     }
 }
 
-impl fmt::Debug for Announcer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Announcer").field(&self.owner).finish()
-    }
-}
-
 impl Drop for Announcer {
     fn drop(&mut self) {
         let (lock, owner) = (Arc::clone(&self.lock), std::mem::take(&mut self.owner));
@@ -176,36 +176,6 @@ async fn announced(lock: &LockRef, owner: &str) -> Result<Option<Announced>> {
     lock.check_name()?;
     let reply = run(&lock.engine, &lock.keys.lock, &announcement_read(&lock.keys.lock)).await;
     reply.and_then(|reply| parse_announced(&reply, owner)).map_err(|fault| lock.error(fault))
-}
-
-/// Listens for the announcements of one lock.
-struct Listening {
-    lock: Arc<LockRef>,
-    channel: Arc<str>,
-    told: Arc<Watched>,
-    /// How much it was told until the last call.
-    seen: u64,
-}
-
-impl Listening {
-    fn start(lock: &Arc<LockRef>) -> Self {
-        let (engine, channel) = (&lock.engine, announcement_key(&lock.keys.lock));
-        let told = engine.listeners.listen(&channel, &engine.store);
-        Self { lock: Arc::clone(lock), channel, seen: told.get(), told }
-    }
-
-    /// Waits until perhaps something has changed since the last call, or since the start.
-    async fn changed(&mut self) {
-        self.told.until(|count| count != self.seen).await;
-        self.seen = self.told.get();
-    }
-}
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        let engine = &self.lock.engine;
-        engine.listeners.leave(&self.channel, &engine.store);
-    }
 }
 
 #[cfg(all(test, feature = "unstable-simulation"))]

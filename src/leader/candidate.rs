@@ -76,20 +76,6 @@ struct Shared {
 }
 
 impl Shared {
-    /// A term has begun.
-    fn begins(&self, term: Leadership) {
-        // `_before` is dropped after the mutex is unlocked: dropping a term can run code of the user, which can ask for
-        // the term.
-        let _before = self.locked().replace(term);
-    }
-
-    fn is_leading(&self) -> bool {
-        // The mutex is unlocked before the term is asked: `is_over` reports a loss that it finds, and the report can
-        // run code of the user.
-        let term = self.locked().clone();
-        term.is_some_and(|term| !term.is_over())
-    }
-
     fn locked(&self) -> MutexGuard<'_, Option<Leadership>> {
         self.term.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -287,10 +273,12 @@ impl Candidate {
         let (announcer, guard) = (Announcer::new(&guard), guard);
         let (name, leadership) = (guard.name(), Leadership::begin(&guard));
         let mut asked = pin!(self.shared.step_down.notified());
-        // `enable` comes before `begins`: others can ask for a step-down as soon as they learn that this candidate
+        // `enable` comes before the term begins: others can ask for a step-down as soon as they learn that this candidate
         // leads. Requests from before the election do not count.
         asked.as_mut().enable();
-        self.shared.begins(leadership.clone());
+        // Dropped after the mutex is unlocked: dropping a term can run code of the user, which can ask for the term.
+        let before = self.shared.locked().replace(leadership.clone());
+        drop(before);
         let ends = leadership.ends_with();
         let term = leadership.term().get();
         tracing::info!(lock = name, term, "a candidate leads");
@@ -392,7 +380,10 @@ impl CandidateHandle {
     /// # }
     /// ```
     pub fn is_leading(&self) -> bool {
-        self.0.is_leading()
+        // The mutex is unlocked before the term is asked: `is_over` reports a loss that it finds, and the report can
+        // run code of the user.
+        let term = self.0.locked().clone();
+        term.is_some_and(|term| !term.is_over())
     }
 
     /// Lets the candidate step down: its work is dropped, the leadership is released, and for one second the candidate does not

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::guard::{LockGuard, granted};
+use crate::base::Caller;
 use crate::base::error::{ConfigError, Error, MOST_PERMITS, Result};
 use crate::base::options::LockOptions;
 use crate::diagnosis::check_rights;
@@ -130,9 +131,7 @@ impl Semaphore {
         &self,
         permits: u32,
     ) -> impl Future<Output = Result<LockGuard<PermitId>>> + Send + use<> {
-        let caller = Location::caller();
-        let handle = self.for_permits(permits);
-        async move { handle?.acquire(WaitLimit::Forever, caller, granted).await }
+        self.within(permits, WaitLimit::Forever, Location::caller(), granted)
     }
 
     /// Acquires a permit if one is available now. `None`: all are in use. Asks the server.
@@ -183,7 +182,7 @@ impl Semaphore {
         &self,
         permits: u32,
     ) -> impl Future<Output = Result<Option<LockGuard<PermitId>>>> + Send + use<> {
-        self.try_within(permits, WaitLimit::None, Location::caller())
+        self.within(permits, WaitLimit::None, Location::caller(), identity)
     }
 
     /// Acquires a permit, and waits no longer than `wait`. `None`: no permit came back for it in that time. Asks the server.
@@ -237,7 +236,7 @@ impl Semaphore {
         permits: u32,
         wait: Duration,
     ) -> impl Future<Output = Result<Option<LockGuard<PermitId>>>> + Send + use<> {
-        self.try_within(permits, WaitLimit::For(wait), Location::caller())
+        self.within(permits, WaitLimit::For(wait), Location::caller(), identity)
     }
 
     /// Acquires a permit, runs `work`, and releases the permit. Returns what `work` returns. Asks the server.
@@ -398,14 +397,15 @@ impl Semaphore {
         check_rights(&self.0, false)
     }
 
-    fn try_within(
+    fn within<G>(
         &self,
         permits: u32,
         limit: WaitLimit,
-        caller: &'static Location<'static>,
-    ) -> impl Future<Output = Result<Option<LockGuard<PermitId>>>> + Send + use<> {
+        caller: Caller,
+        end: fn(Option<LockGuard<PermitId>>) -> G,
+    ) -> impl Future<Output = Result<G>> + Send + use<G> {
         let handle = self.for_permits(permits);
-        async move { handle?.acquire(limit, caller, identity).await }
+        async move { handle?.acquire(limit, caller, end).await }
     }
 
     /// The handle of one call. Zero permits are refused, and more than [`MOST_PERMITS`].

@@ -65,7 +65,7 @@ type Told = Box<dyn Fn(Change<'_>) + Send>;
 /// The servers of a client.
 pub(crate) struct Store {
     topology: Arc<Topology>,
-    subscriptions: Subscriptions,
+    subscriptions: Arc<Subscriptions>,
     command_timeout: Duration,
     identity: Mutex<Identity>,
     /// The version that the server reported.
@@ -73,10 +73,8 @@ pub(crate) struct Store {
     refuses_undeclared: Option<String>,
     /// Drives the connections for renewals.
     thread: Thread,
-    /// Asks who the masters are.
-    _watch: Option<Task>,
-    /// Tells which keys others changed.
-    _changes: Task,
+    /// Ask who the masters are, move subscriptions to them, and tell which keys others changed.
+    _tasks: [Option<Task>; 3],
 }
 
 impl Store {
@@ -114,20 +112,21 @@ impl Store {
         let (topology, watch) = Topology::open(group, config, name, upkeep).await?;
         let server = examined_server(&topology, config)?;
         let Examined { identity, is_sharded, version, refuses_undeclared } =
-            examine(&server, config, topology.is_cluster()).await?;
+            examine(&server, config, topology.group.is_cluster()).await?;
         if is_sharded {
-            topology.link().shard_messages();
+            topology.link.shard_messages();
         }
+        let (subscriptions, moves) = Subscriptions::new(&topology, config, listener);
+        let changes = Task::spawn_on(thread.runtime(), tell_changes(changed, told));
         Ok(Self {
-            subscriptions: Subscriptions::new(&topology, config, listener),
+            subscriptions,
             topology,
             command_timeout: config.command_timeout(),
             identity: Mutex::new(identity),
             version,
             refuses_undeclared,
-            _changes: Task::spawn_on(thread.runtime(), tell_changes(changed, told)),
             thread,
-            _watch: watch,
+            _tasks: [watch, moves, Some(changes)],
         })
     }
 
@@ -138,22 +137,22 @@ impl Store {
 
     /// Whether a server tells which keys others change.
     pub(crate) fn tells_changes(&self) -> bool {
-        self.topology.link().tells_changes()
+        self.topology.link.tells_changes()
     }
 
     /// Tells when another server becomes the master. `None`: that cannot be.
     pub(crate) fn switches(&self) -> Option<Switches> {
-        self.can_switch().then(|| self.topology.next_switches())
+        self.can_switch().then(|| Switches::of(&self.topology.switches))
     }
 
     /// How often another server became the master.
     pub(crate) fn switch_count(&self) -> u64 {
-        self.topology.switches()
+        self.topology.switches.get()
     }
 
     /// Whether another server can become the master, perhaps without the last writes.
     pub(crate) fn can_switch(&self) -> bool {
-        self.topology.can_switch()
+        self.topology.group.can_switch()
     }
 
     /// What identifies the server whatever its address is.
@@ -186,7 +185,7 @@ impl Store {
 
     /// Whether all keys of a command must be in one slot.
     pub(crate) fn is_cluster(&self) -> bool {
-        self.topology.is_cluster()
+        self.topology.group.is_cluster()
     }
 
     /// Whether each command to the server of these keys has to be about the keys of one slot.
@@ -203,7 +202,7 @@ impl Store {
 
     /// Whether messages stay in their slots.
     pub(crate) fn is_sharded(&self) -> bool {
-        self.topology.link().is_sharded()
+        self.topology.link.is_sharded()
     }
 
     /// The address of the server of these keys, for errors and events.
@@ -214,7 +213,7 @@ impl Store {
 
     /// The number of the database, if it is known.
     pub(crate) fn database(&self) -> Option<i64> {
-        self.topology.database()
+        self.topology.group.database()
     }
 
     /// Finds out where the commands about a key go.

@@ -67,19 +67,3 @@ impl LossCause {
         }
     }
 }
-
-/// What a connection is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ConnectionUse {
-    Commands,
-    Messages,
-}
-
-impl ConnectionUse {
-    pub(super) const fn label(self) -> &'static str {
-        match self {
-            Self::Commands => "commands",
-            Self::Messages => "messages",
-        }
-    }
-}

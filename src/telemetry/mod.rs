@@ -16,5 +16,6 @@ pub(crate) mod report;
 mod table;
 
 pub(crate) use inside::inside;
-pub(crate) use kinds::{Acquired, ConnectionUse, Renewed};
-pub(crate) use records::{Commands, Held, OfClient, OfLock, Reconnects, Renewing, Stalls, Undoing};
+pub(crate) use instruments::Counter;
+pub(crate) use kinds::{Acquired, Renewed};
+pub(crate) use records::{Commands, Held, OfClient, OfLock, Renewing, Stalls, Undoing, reconnects};

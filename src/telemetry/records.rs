@@ -6,9 +6,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use super::instruments::{Counter, Gauge, Histogram, counter, describe, gauge, histogram};
-use super::kinds::{Acquired, Answered, ConnectionUse, Renewed};
-use super::table::{self, Labelled, Metric};
+use super::instruments::{Counter, Gauge, Histogram, counter, gauge, histogram};
+use super::kinds::{Acquired, Answered, Renewed};
+use super::table::{self, Labelled};
 use crate::base::clock::{self, Moment};
 use crate::base::error::LossCause;
 use crate::base::fault::Sent;
@@ -31,11 +31,11 @@ pub(crate) struct OfClient {
 
 impl OfClient {
     pub(crate) fn new() -> Self {
-        describe(table::ALL);
+        table::describe();
         Self {
             without_group: from_fn(|_| OnceLock::new()),
             in_groups: Mutex::default(),
-            undos: gauge(&table::UNDOS, &[]),
+            undos: gauge(table::UNDOS, &[]),
         }
     }
 
@@ -87,14 +87,14 @@ impl Locks {
         let group = self.group.clone().unwrap_or(Cow::Borrowed(NO_GROUP));
         let labels: [Labelled; 2] = [("type", self.lock_type.name().into()), ("group", group)];
         Series {
-            acquires: counters(&table::ACQUIRES, &labels, "outcome", Acquired::ALL.map(Acquired::label)),
-            acquire_time: histogram(&table::ACQUIRE_TIME, &labels),
-            held_time: histogram(&table::HELD_TIME, &labels),
-            holds: gauge(&table::HOLDS, &labels),
-            waiters: gauge(&table::WAITERS, &labels),
-            lost: counters(&table::LOST_HOLDS, &labels, "cause", LossCause::ALL.map(LossCause::label)),
-            renewals: counters(&table::RENEWALS, &labels, "outcome", Renewed::ALL.map(Renewed::label)),
-            lateness: histogram(&table::LATENESS, &labels),
+            acquires: counters(table::ACQUIRES, &labels, "outcome", Acquired::ALL.map(Acquired::label)),
+            acquire_time: histogram(table::ACQUIRE_TIME, &labels),
+            held_time: histogram(table::HELD_TIME, &labels),
+            holds: gauge(table::HOLDS, &labels),
+            waiters: gauge(table::WAITERS, &labels),
+            lost: counters(table::LOST_HOLDS, &labels, "cause", LossCause::ALL.map(LossCause::label)),
+            renewals: counters(table::RENEWALS, &labels, "outcome", Renewed::ALL.map(Renewed::label)),
+            lateness: histogram(table::LATENESS, &labels),
         }
     }
 }
@@ -262,9 +262,9 @@ pub(crate) struct Commands {
 impl Commands {
     pub(crate) fn new() -> Self {
         Self {
-            answers: counters(&table::COMMANDS, &[], "outcome", Answered::ALL.map(Answered::label)),
-            calls: counters(&table::CALLS, &[], "outcome", Answered::ALL.map(Answered::label)),
-            round_trip: histogram(&table::ROUND_TRIP, &[]),
+            answers: counters(table::COMMANDS, &[], "outcome", Answered::ALL.map(Answered::label)),
+            calls: counters(table::CALLS, &[], "outcome", Answered::ALL.map(Answered::label)),
+            round_trip: histogram(table::ROUND_TRIP, &[]),
             answered: AtomicU32::new(0),
         }
     }
@@ -322,7 +322,7 @@ pub(crate) struct Stalls(Counter);
 
 impl Stalls {
     pub(crate) fn new() -> Self {
-        Self(counter(&table::STALLS, &[]))
+        Self(counter(table::STALLS, &[]))
     }
 
     pub(crate) fn count(&self) {
@@ -330,22 +330,14 @@ impl Stalls {
     }
 }
 
-/// Counts the connections that are replaced.
-pub(crate) struct Reconnects(Counter);
-
-impl Reconnects {
-    pub(crate) fn of(connections: ConnectionUse) -> Self {
-        Self(counter(&table::RECONNECTS, &[("connection", connections.label().into())]))
-    }
-
-    pub(crate) fn count(&self) {
-        self.0.increment(1);
-    }
+/// Counts the connections for this use that are replaced.
+pub(crate) fn reconnects(of: &'static str) -> Counter {
+    counter(table::RECONNECTS, &[("connection", of.into())])
 }
 
 /// A counter for each value of one more label.
 fn counters<const LEN: usize>(
-    metric: &Metric,
+    metric: &'static str,
     labels: &[Labelled],
     name: &'static str,
     values: [&'static str; LEN],

@@ -46,7 +46,7 @@ UTF-8 are left out. If a lock cannot be read, for example while a cluster moves
 its slot, a line on standard error names it, and the exit code is 69.";
 
 /// Which locks to list.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 #[command(after_long_help = LISTED)]
 pub(crate) struct Ls {
     /// Which names.

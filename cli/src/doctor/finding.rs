@@ -14,13 +14,8 @@ pub(super) enum Level {
 }
 
 impl Level {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Unknown => "unknown",
-            Self::Warning => "warning",
-            Self::Error => "error",
-        }
+    pub(super) fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
     }
 
     /// The exit code, if nothing worse was found.
@@ -70,13 +65,6 @@ impl Finding {
     }
 
     fn bad(level: Level, check: &'static str, text: impl Into<String>, advice: &str) -> Self {
-        Self {
-            check,
-            level,
-            server: None,
-            text: text.into(),
-            advice: Some(advice.to_owned()),
-            ignored: false,
-        }
+        Self { level, advice: Some(advice.to_owned()), ..Self::ok(check, text) }
     }
 }

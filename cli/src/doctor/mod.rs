@@ -80,7 +80,7 @@ async fn examine(
 
 /// Asks as a client without a `name_prefix`, to which the names of others belong, too.
 async fn others(settings: &Settings, own: &[rights::Examined], count: usize) -> Result<Finding, Failure> {
-    let locks = match settings.without_name_prefix()?.client().await {
+    let locks = match settings.with(|locks| locks.name_prefix(""))?.client().await {
         Ok(locks) => locks,
         Err(error) => return rights::refused(error),
     };
@@ -150,7 +150,7 @@ async fn messages(
     name: &str,
     round_trip: Duration,
 ) -> Result<Finding, Failure> {
-    let waiter = match settings.with_safety_poll(messages::SAFETY_POLL)?.client().await {
+    let waiter = match settings.with(|locks| locks.safety_poll(messages::SAFETY_POLL))?.client().await {
         Ok(waiter) => waiter,
         Err(error) => return rights::refused(error),
     };

@@ -51,7 +51,7 @@ impl Report {
 
 fn line(finding: &Finding, has_colours: bool) -> String {
     let Finding { check, level, server, text, advice, ignored } = finding;
-    let mut level_name = format!("{:<7}", if *ignored { "ignored" } else { level.name() });
+    let mut level_name = format!("{:<7}", if *ignored { "ignored".to_owned() } else { level.name() });
     if has_colours {
         level_name = format!("\u{1b}[{}m{level_name}\u{1b}[0m", if *ignored { GREY } else { colour(*level) });
     }
@@ -85,18 +85,10 @@ mod tests {
     #[test]
     fn the_worst_finding_decides_the_exit_code() {
         let ends = |levels: &[Level]| {
-            let findings = levels.iter().map(|level| Finding { level: *level, ..Finding::ok("check", "") });
-            format!(
-                "{:?}",
-                Report {
-                    is_json: false,
-                    has_colours: false,
-                    ignored: Vec::new(),
-                    findings: findings.collect()
-                }
-                .end()
-                .ok()
-            )
+            let mut report = Report::new(false, &[]);
+            let finding = |level: &Level| Finding { level: *level, ..Finding::ok("check", "") };
+            report.findings.extend(levels.iter().map(finding));
+            format!("{:?}", report.end().ok())
         };
         let code = |code: u8| format!("{:?}", Some(ExitCode::from(code)));
         assert_eq!(ends(&[Level::Ok, Level::Ok]), code(0));

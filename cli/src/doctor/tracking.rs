@@ -22,16 +22,6 @@ const LONGEST: Duration = Duration::from_secs(2);
 /// If the lock cannot be released, nobody needs to.
 const LEASE: Duration = Duration::from_secs(10);
 
-/// What became of a try.
-enum Told {
-    /// The server told of the change after this time.
-    After(Duration),
-    /// It refused to, or told nothing.
-    Never { reason: String, advice: &'static str },
-    /// Something else failed.
-    Unknown(String),
-}
-
 /// Changes a key, and waits until a master tells of it. `address`: of the master; without one, that of the URL. `names`: for locks of which
 /// at least one is on this master.
 pub(super) async fn tracking(
@@ -40,8 +30,8 @@ pub(super) async fn tracking(
     address: Option<&str>,
     names: &[String],
 ) -> Finding {
-    let told = ask(locks, settings, address, names).await.unwrap_or_else(Told::Unknown);
-    let finding = judge(told);
+    let unknown = |reason| Finding::unknown(CHECK, reason, "repair that first");
+    let finding = ask(locks, settings, address, names).await.unwrap_or_else(unknown);
     match address {
         Some(address) => finding.at(address),
         None => finding,
@@ -53,24 +43,24 @@ async fn ask(
     settings: &Settings,
     address: Option<&str>,
     names: &[String],
-) -> Result<Told, String> {
+) -> Result<Finding, String> {
     const RIGHT: &str = "grant this user `+client|tracking`";
     const PROXY: &str = "check whether a proxy changes commands or replies: the server has to answer `HELLO 3` and `CLIENT TRACKING ON NOLOOP`";
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let (sender, mut pushes) = unbounded_channel();
-    let mut server = match settings.raw_with_pushes(address, sender).await {
+    let mut server = match settings.raw(address, Some(sender)).await {
         Ok(server) => server,
         Err(reason) => {
             // Without pushes, this fails, too, if the fault is another one.
-            settings.raw(address).await?;
-            return Ok(Told::Never { reason, advice: PROXY });
+            settings.raw(address, None).await?;
+            return Ok(silent(&reason, PROXY));
         }
     };
     let tracked: RedisResult<()> =
         cmd("CLIENT").arg("TRACKING").arg("ON").arg("NOLOOP").query_async(&mut server).await;
     if let Err(error) = tracked {
         let advice = if error.code() == Some("NOPERM") { RIGHT } else { PROXY };
-        return Ok(Told::Never { reason: text(&error), advice });
+        return Ok(silent(&text(&error), advice));
     }
     let Some(name) = read_one(&mut server, settings.locks().name_prefix(), names).await? else {
         return Err("no name of a lock is on this master".to_owned());
@@ -82,10 +72,11 @@ async fn ask(
     let told = wait(&mut pushes).await;
     guard.unlock().await.map_err(|error| text(&error))?;
     Ok(match told {
-        Some(at) => Told::After(at.saturating_duration_since(start)),
-        None => {
-            Told::Never { reason: "no message came for a key that had changed".to_owned(), advice: PROXY }
+        Some(at) => {
+            let ms = at.saturating_duration_since(start).as_secs_f64() * 1_000.0;
+            Finding::ok(CHECK, format!("the server told of a changed key after {ms:.1} ms"))
         }
+        None => silent("no message came for a key that had changed", PROXY),
     })
 }
 
@@ -118,34 +109,17 @@ async fn wait(pushes: &mut UnboundedReceiver<PushInfo>) -> Option<Instant> {
     }
 }
 
-fn judge(told: Told) -> Finding {
-    match told {
-        Told::After(time) => {
-            let ms = time.as_secs_f64() * 1_000.0;
-            Finding::ok(CHECK, format!("the server told of a changed key after {ms:.1} ms"))
-        }
-        Told::Never { reason, advice } => {
-            let text = format!(
-                "the server does not tell when a lock is deleted, so a guard learns it at its next renewal: {reason}"
-            );
-            Finding::warning(CHECK, text, advice)
-        }
-        Told::Unknown(reason) => Finding::unknown(CHECK, reason, "repair that first"),
-    }
+/// The server refused to tell, or told nothing.
+fn silent(reason: &str, advice: &str) -> Finding {
+    let text = format!(
+        "the server does not tell when a lock is deleted, so a guard learns it at its next renewal: {reason}"
+    );
+    Finding::warning(CHECK, text, advice)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::Level::{Ok, Unknown, Warning};
     use super::*;
-
-    #[test]
-    fn a_server_that_tells_nothing_is_a_warning() {
-        let silent = Told::Never { reason: "no message".to_owned(), advice: "look" };
-        assert_eq!(judge(silent).level, Warning);
-        assert_eq!(judge(Told::After(LONGEST)).level, Ok);
-        assert_eq!(judge(Told::Unknown("no connection".to_owned())).level, Unknown);
-    }
 
     #[tokio::test(start_paused = true)]
     async fn only_a_change_of_a_key_counts() {

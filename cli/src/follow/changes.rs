@@ -3,18 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lockkeeper::LockInfo;
+use serde::Serialize;
 
 use crate::text::{holds, waiters, who};
 
 /// Locks by their names.
 pub(super) type Rows = BTreeMap<String, LockInfo>;
 
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(super) struct Change<'a> {
     pub(super) name: &'a str,
     /// `present` at the first look, then `held`, `free`, `holders`, `holds`, `permits`, `expiry` or `waiters`.
+    #[serde(rename = "change")]
     pub(super) what: &'static str,
     /// What people read. Nothing in it can move the cursor.
+    #[serde(skip)]
     pub(super) text: String,
     /// The lock now. `None`: it is free.
     pub(super) lock: Option<&'a LockInfo>,

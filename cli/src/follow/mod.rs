@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use futures_util::future::{Either, select, try_join_all};
-use lockkeeper::{LockClient, LockInfo};
+use lockkeeper::LockClient;
 use serde::Serialize;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -22,10 +22,8 @@ use changes::{Change, Rows, changes};
 struct Event<'a> {
     /// By the clock of this process.
     at: String,
-    name: &'a str,
-    change: &'static str,
-    /// `null`: the lock is free.
-    lock: Option<&'a LockInfo>,
+    #[serde(flatten)]
+    change: &'a Change<'a>,
 }
 
 /// Follows locks until Ctrl-C.
@@ -95,7 +93,7 @@ async fn look(locks: &LockClient, patterns: &[String]) -> lockkeeper::Result<(Ro
 fn report(change: &Change<'_>, at: SystemTime, as_json: bool) -> Result<(), Failure> {
     if as_json {
         let at = humantime::format_rfc3339_millis(at).to_string();
-        return print_json(&Event { at, name: change.name, change: change.what, lock: change.lock });
+        return print_json(&Event { at, change });
     }
     let at = humantime::format_rfc3339_seconds(at);
     print(format!("{at} {} {}\n", visible(change.name), change.text).as_bytes())

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -20,7 +21,7 @@ pub(super) const OWNERS: &str = "LOCKKEEPER_OWNERS";
 pub(super) fn start(name: &str, hold: &Hold, command: &[OsString]) -> io::Result<(Child, Gate)> {
     let (gate, inherited) = Gate::new()?;
     let mut program = this_program(crate::EXEC)?;
-    let numbers = [std::process::id().to_string(), inherited.number().to_string()];
+    let numbers = [std::process::id().to_string(), inherited.as_raw_fd().to_string()];
     program.args(numbers).arg("--").args(command);
     program.env("LOCKKEEPER_NAME", name).env("LOCKKEEPER_OWNER", &hold.owner);
     let around = std::env::var(OWNERS).unwrap_or_default();

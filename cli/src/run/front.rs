@@ -27,8 +27,8 @@ pub(crate) async fn run(connection: Connection, run: Run) -> Result<ExitCode, Fa
     let mut signals = Signals::listen().map_err(Failure::unavailable)?;
     let mut keeper = KeeperHandle::start(connection, run.clone())?;
     let hold = match acquired(&run.name, &mut keeper, &mut signals).await? {
-        Waited::Held(hold) => hold,
-        Waited::Interrupted(signal) => {
+        Ok(hold) => hold,
+        Err(signal) => {
             keeper.give_up().await;
             return Ok((SIGNAL + signal as u8).into());
         }
@@ -56,21 +56,20 @@ pub(crate) async fn run(connection: Connection, run: Run) -> Result<ExitCode, Fa
     result(&run.name, status, lost)
 }
 
-/// How the waiting for the lock ended.
-enum Waited {
-    Held(Hold),
-    Interrupted(Signal),
-}
-
-async fn acquired(name: &str, keeper: &mut KeeperHandle, signals: &mut Signals) -> Result<Waited, Failure> {
+/// Waits for the lock, until a signal ends the waiting.
+async fn acquired(
+    name: &str,
+    keeper: &mut KeeperHandle,
+    signals: &mut Signals,
+) -> Result<Result<Hold, Signal>, Failure> {
     let mut is_silent = io::stderr().is_terminal();
     loop {
         tokio::select! {
             biased;
-            signal = signals.next() => return Ok(Waited::Interrupted(signal)),
+            signal = signals.next() => return Ok(Err(signal)),
             report = keeper.reports.next() => match report {
-                Some(Report::Held(hold)) => return Ok(Waited::Held(hold)),
-                Some(Report::Failed { problem, code }) => return Err(Failure { problem, code }),
+                Some(Report::Held(hold)) => return Ok(Ok(hold)),
+                Some(Report::Failed(failure)) => return Err(failure),
                 Some(Report::Notice(text)) => tell(&text),
                 Some(_) => {}
                 None => return Err(Failure::unavailable("the process that acquires the lock ended")),

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write, pipe};
-use std::os::fd::AsRawFd;
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::unistd::close;
@@ -10,14 +9,12 @@ use nix::unistd::close;
 /// The end of the front. If the front ends, the gate stays closed.
 pub(super) struct Gate(Option<PipeWriter>);
 
-/// The end of the process that becomes the command. It is inherited by its number.
-pub(super) struct Inherited(PipeReader);
-
 impl Gate {
-    pub(super) fn new() -> io::Result<(Self, Inherited)> {
+    /// Also returns the end of the process that becomes the command. It is inherited by its number.
+    pub(super) fn new() -> io::Result<(Self, PipeReader)> {
         let (reader, writer) = pipe()?;
         fcntl(&reader, FcntlArg::F_SETFD(FdFlag::empty()))?;
-        Ok((Self(Some(writer)), Inherited(reader)))
+        Ok((Self(Some(writer)), reader))
     }
 
     /// Lets the command run.
@@ -25,12 +22,6 @@ impl Gate {
         if let Some(mut writer) = self.0.take() {
             let _ = writer.write_all(&[1]);
         }
-    }
-}
-
-impl Inherited {
-    pub(super) fn number(&self) -> i32 {
-        self.0.as_raw_fd()
     }
 }
 

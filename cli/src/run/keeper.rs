@@ -42,7 +42,7 @@ pub(crate) async fn keep() -> ExitCode {
         return ExitCode::FAILURE;
     };
     if let Err(failure) = keeper.keep(&connection, &run).await {
-        keeper.reports.send(failure.into());
+        keeper.reports.send(Report::Failed(failure));
     }
     keeper.reports.finish().await;
     ExitCode::SUCCESS

@@ -68,9 +68,9 @@ impl KeeperHandle {
         let problem = tokio::select! {
             biased;
             answer = answer(&mut self.reports, until, causes) => match answer {
-                Answer::Released => return None,
-                Answer::Problem(problem) => problem,
-                Answer::Lost(loss) => return Some(loss),
+                Ok(None) => return None,
+                Ok(Some(problem)) => problem,
+                Err(loss) => return Some(loss),
             },
             _ = signals.next() => "interrupted".to_owned(),
             () = sleep(until.left() + PATIENCE) => "the process that holds it does not answer".to_owned(),
@@ -80,28 +80,21 @@ impl KeeperHandle {
     }
 }
 
-/// What became of a release.
-enum Answer {
-    Released,
-    Problem(String),
-    Lost(Loss),
-}
-
-async fn answer(reports: &mut Reader<ChildStdout, Report>, until: Moment, causes: Causes) -> Answer {
+/// What became of a release: perhaps it is not known whether the server released the lock, and why.
+async fn answer(
+    reports: &mut Reader<ChildStdout, Report>,
+    until: Moment,
+    causes: Causes,
+) -> Result<Option<String>, Loss> {
     loop {
-        return match reports.next().await {
+        let (text, stopped) = match reports.next().await {
             Some(Report::Held(_) | Report::Guarded | Report::Until(_)) => continue,
-            Some(Report::Released(Release { was_held: true, killed: false, problem })) => {
-                problem.map_or(Answer::Released, Answer::Problem)
-            }
-            Some(Report::Lost { killed, was_removed }) => {
-                Answer::Lost(Loss::new(causes.of_loss(was_removed, until), killed))
-            }
-            Some(Report::Released(Release { killed: true, .. })) => {
-                Answer::Lost(Loss::new(causes.of_end(until), true))
-            }
-            Some(_) => Answer::Lost(Loss::new(causes.of_loss(true, until), false)),
-            None => Answer::Lost(Loss::new("the process that holds the lock ended", false)),
+            Some(Report::Released(Release { was_held: true, killed: false, problem })) => return Ok(problem),
+            Some(Report::Lost { killed, was_removed }) => (causes.of_loss(was_removed, until), killed),
+            Some(Report::Released(Release { killed: true, .. })) => (causes.of_end(until), true),
+            Some(_) => (causes.of_loss(true, until), false),
+            None => ("the process that holds the lock ended", false),
         };
+        return Err(Loss::new(text, stopped));
     }
 }

@@ -41,7 +41,7 @@ pub(super) enum Report {
     /// The lock was released.
     Released(Release),
     /// There is no lock.
-    Failed { problem: String, code: u8 },
+    Failed(Failure),
 }
 
 /// A lock that was acquired.
@@ -64,10 +64,4 @@ pub(super) struct Release {
     pub(super) killed: bool,
     /// Why it is not known whether the server released it.
     pub(super) problem: Option<String>,
-}
-
-impl From<Failure> for Report {
-    fn from(Failure { problem, code }: Failure) -> Self {
-        Self::Failed { problem, code }
-    }
 }

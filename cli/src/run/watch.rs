@@ -185,8 +185,8 @@ impl Watch {
                 self.loses(self.causes.of_loss(was_removed, self.stop.until()), killed);
                 self.stop.at_once(Moment::now());
             }
-            Some(Report::Failed { problem, code }) => {
-                self.failure = Some(Failure { problem, code });
+            Some(Report::Failed(failure)) => {
+                self.failure = Some(failure);
                 self.stop.at_once(Moment::now());
             }
             Some(_) => {}

@@ -39,14 +39,7 @@ const LONGEST: Duration = Duration::from_millis(100);
 /// Shows the locks until the user quits. Prints one table if the output is no terminal.
 pub(crate) async fn top(connection: &Connection, options: &Top) -> Result<ExitCode, Failure> {
     if Output::of_this_process() == Output::Other {
-        let options = Ls {
-            pattern: options.pattern.clone(),
-            kind: Vec::new(),
-            older: None,
-            sort: true,
-            fast: false,
-            json: false,
-        };
+        let options = Ls { pattern: options.pattern.clone(), sort: true, ..Ls::default() };
         return ls(connection, &options).await;
     }
     let locks = Settings::read(connection)?.connect().await?;
@@ -100,7 +93,7 @@ pub(crate) async fn top(connection: &Connection, options: &Top) -> Result<ExitCo
             _ = hangup.recv() => return Ok(ExitCode::SUCCESS),
             _ = terminate.recv() => return Ok(ExitCode::SUCCESS),
             key = keys.recv() => match key {
-                Some(key) => key.map(Event::Key),
+                Some(pressed) => pressed,
                 None => return Ok(ExitCode::SUCCESS),
             },
             Some(event) = work.next(), if !work.is_empty() => Some(event),

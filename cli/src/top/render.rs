@@ -180,9 +180,10 @@ mod tests {
     use lockkeeper::{LockKind, RemainingLease};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
+    use ratatui::crossterm::event::KeyCode;
 
+    use super::super::state::Event;
     use super::super::state::tests::{listed, row};
-    use super::super::state::{Event, Key};
     use super::*;
 
     const OWNER: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586";
@@ -217,7 +218,7 @@ mod tests {
         text.lines().map(|line| line.trim_matches('"').trim_end().to_owned()).collect()
     }
 
-    fn press(state: &mut State, key: Key) {
+    fn press(state: &mut State, key: KeyCode) {
         state.update(Event::Key(key), state.now);
     }
 
@@ -241,14 +242,14 @@ mod tests {
     #[test]
     fn details_the_question_and_a_problem_are_shown() {
         let mut state = state();
-        press(&mut state, Key::End);
-        press(&mut state, Key::Enter);
+        press(&mut state, KeyCode::End);
+        press(&mut state, KeyCode::Enter);
         let text =
             "lock:report: held, a lock, ends in 9.5 s, if nobody renews it\n  owner, 1 hold\n".to_owned();
         state.update(Event::Shown { name: "lock:report".to_owned(), text }, state.now);
         let details = drawn(&mut state, 80, 12).join("\n");
         assert!(details.contains("┌ lock:report ─") && details.contains("│  owner, 1 hold "), "{details}");
-        press(&mut state, Key::Char('k'));
+        press(&mut state, KeyCode::Char('k'));
         let question = drawn(&mut state, 80, 12).join("\n");
         for words in [
             &format!("  report@worker-3:4711 ({OWNER}:1)"),
@@ -257,7 +258,7 @@ mod tests {
         ] {
             assert!(question.contains(words), "{words}: {question}");
         }
-        press(&mut state, Key::Char('n'));
+        press(&mut state, KeyCode::Char('n'));
         assert!(drawn(&mut state, 80, 12)[11].starts_with("nothing was released"));
         state.update(Event::Listed(Err("the server\u{1b} is gone".to_owned())), state.now);
         assert_eq!(drawn(&mut state, 80, 12)[11], "no answer for 0 s: the server\\u{1b} is gone");
@@ -268,9 +269,9 @@ mod tests {
         for (width, height) in [(1, 1), (10, 3), (79, 4), (80, 2), (300, 1)] {
             let mut state = state();
             drawn(&mut state, width, height);
-            press(&mut state, Key::Enter);
+            press(&mut state, KeyCode::Enter);
             drawn(&mut state, width, height);
-            press(&mut state, Key::Char('k'));
+            press(&mut state, KeyCode::Char('k'));
             drawn(&mut state, width, height);
         }
     }

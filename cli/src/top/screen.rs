@@ -3,11 +3,11 @@
 use std::io;
 use std::thread;
 
-use ratatui::crossterm::event::{self, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::event::{self, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::{DefaultTerminal, Frame};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::state::Key;
+use super::state::Event;
 
 /// A screen of its own, in raw mode. When it is dropped, and when the process panics, the terminal is as it was.
 pub(super) struct Screen(DefaultTerminal);
@@ -34,20 +34,17 @@ impl Drop for Screen {
 }
 
 /// The keys that are pressed. `None`: the size of the terminal has changed. They end if the terminal is gone.
-pub(super) fn keys() -> UnboundedReceiver<Option<Key>> {
+pub(super) fn keys() -> UnboundedReceiver<Option<Event>> {
     let (sender, keys) = unbounded_channel();
     // This thread reads until the process ends, and nobody waits for it.
     thread::spawn(move || {
         while let Ok(event) = event::read() {
-            let key = match event {
-                event::Event::Key(event) if event.kind == KeyEventKind::Press => {
-                    key(event.code, event.modifiers)
-                }
+            let pressed = match event {
+                event::Event::Key(key) if key.kind == KeyEventKind::Press => pressed(key),
                 event::Event::Resize(..) => None,
                 _ => continue,
             };
-            let is_resize = matches!(event, event::Event::Resize(..));
-            if (key.is_some() || is_resize) && sender.send(key).is_err() {
+            if sender.send(pressed).is_err() {
                 return;
             }
         }
@@ -55,22 +52,13 @@ pub(super) fn keys() -> UnboundedReceiver<Option<Key>> {
     keys
 }
 
-fn key(code: KeyCode, modifiers: KeyModifiers) -> Option<Key> {
-    Some(match code {
-        KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => Key::Interrupt,
-        KeyCode::Char(_) if modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) => return None,
-        KeyCode::Char(char) => Key::Char(char),
-        KeyCode::Up => Key::Up,
-        KeyCode::Down => Key::Down,
-        KeyCode::PageUp => Key::PageUp,
-        KeyCode::PageDown => Key::PageDown,
-        KeyCode::Home => Key::Home,
-        KeyCode::End => Key::End,
-        KeyCode::Enter => Key::Enter,
-        KeyCode::Esc => Key::Escape,
-        KeyCode::Backspace => Key::Backspace,
-        _ => return None,
-    })
+/// `None`: the key means nothing.
+fn pressed(KeyEvent { code, modifiers, .. }: KeyEvent) -> Option<Event> {
+    match code {
+        KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => Some(Event::Interrupted),
+        KeyCode::Char(_) if modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) => None,
+        code => Some(Event::Key(code)),
+    }
 }
 
 #[cfg(test)]

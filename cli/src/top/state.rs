@@ -5,32 +5,18 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use lockkeeper::{Holder, LockInfo};
+use ratatui::crossterm::event::KeyCode;
 
 use crate::text::{process, who};
 
 /// After this time without an answer, the user is told.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// A key that was pressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Key {
-    Up,
-    Down,
-    PageUp,
-    PageDown,
-    Home,
-    End,
-    Enter,
-    Escape,
-    Backspace,
-    Char(char),
-    /// Ctrl-C.
-    Interrupt,
-}
-
 #[derive(Clone, Debug)]
 pub(super) enum Event {
-    Key(Key),
+    Key(KeyCode),
+    /// Ctrl-C.
+    Interrupted,
     /// The locks as the server listed them, and how long that took; or why it did not.
     Listed(Result<(Vec<LockInfo>, Duration), String>),
     /// What the server told of these of them meanwhile. `None`: it is free.
@@ -220,7 +206,7 @@ impl State {
     pub(super) fn update(&mut self, event: Event, now: Duration) -> Option<Action> {
         self.now = now;
         match event {
-            Event::Key(Key::Interrupt) => return Some(Action::Quit),
+            Event::Interrupted => return Some(Action::Quit),
             Event::Key(key) => return self.press(key),
             Event::Listed(Ok((rows, took))) => {
                 self.took = took;
@@ -345,45 +331,45 @@ impl State {
         self.first = self.first.clamp((self.place + 1).saturating_sub(self.lines), self.place).min(last);
     }
 
-    fn press(&mut self, key: Key) -> Option<Action> {
+    fn press(&mut self, key: KeyCode) -> Option<Action> {
         match std::mem::replace(&mut self.view, View::Table) {
             View::Table => return self.press_in_table(key),
             View::Filter => self.press_in_filter(key),
             View::Details { name, text } => match key {
-                Key::Char('k') => self.ask(Some(name)),
-                Key::Escape | Key::Enter | Key::Char('q') => {}
+                KeyCode::Char('k') => self.ask(Some(name)),
+                KeyCode::Esc | KeyCode::Enter | KeyCode::Char('q') => {}
                 _ => self.view = View::Details { name, text },
             },
             View::Question { name, owners } => match key {
-                Key::Char('y' | 'Y') => return Some(Action::Release { name, owners }),
+                KeyCode::Char('y' | 'Y') => return Some(Action::Release { name, owners }),
                 _ => self.message = "nothing was released".to_owned(),
             },
         }
         None
     }
 
-    fn press_in_table(&mut self, key: Key) -> Option<Action> {
+    fn press_in_table(&mut self, key: KeyCode) -> Option<Action> {
         self.message.clear();
         match key {
-            Key::Char('q') => return Some(Action::Quit),
-            Key::Up => self.select(self.place.saturating_sub(1)),
-            Key::Down => self.select(self.place + 1),
-            Key::PageUp => self.select(self.place.saturating_sub(self.lines)),
-            Key::PageDown => self.select(self.place + self.lines),
-            Key::Home => self.select(0),
-            Key::End => self.select(usize::MAX),
-            Key::Enter => {
+            KeyCode::Char('q') => return Some(Action::Quit),
+            KeyCode::Up => self.select(self.place.saturating_sub(1)),
+            KeyCode::Down => self.select(self.place + 1),
+            KeyCode::PageUp => self.select(self.place.saturating_sub(self.lines)),
+            KeyCode::PageDown => self.select(self.place + self.lines),
+            KeyCode::Home => self.select(0),
+            KeyCode::End => self.select(usize::MAX),
+            KeyCode::Enter => {
                 let name = self.selected.clone()?;
                 self.view = View::Details { name: name.clone(), text: None };
                 return Some(Action::Show(name));
             }
-            Key::Escape => {
+            KeyCode::Esc => {
                 self.filter.clear();
                 self.arrange();
             }
-            Key::Char('/') => self.view = View::Filter,
-            Key::Char('k') => self.ask(self.selected.clone()),
-            Key::Char(char) => {
+            KeyCode::Char('/') => self.view = View::Filter,
+            KeyCode::Char('k') => self.ask(self.selected.clone()),
+            KeyCode::Char(char) => {
                 if let Some(column) = Column::of_key(char) {
                     self.is_descending =
                         if column == self.column { !self.is_descending } else { column.begins_descending() };
@@ -391,21 +377,21 @@ impl State {
                     self.arrange();
                 }
             }
-            Key::Backspace | Key::Interrupt => {}
+            _ => {}
         }
         None
     }
 
-    fn press_in_filter(&mut self, key: Key) {
+    fn press_in_filter(&mut self, key: KeyCode) {
         match key {
-            Key::Enter => return,
-            Key::Escape => {
+            KeyCode::Enter => return,
+            KeyCode::Esc => {
                 self.filter.clear();
                 self.arrange();
                 return;
             }
-            Key::Backspace => drop(self.filter.pop()),
-            Key::Char(char) => self.filter.push(char),
+            KeyCode::Backspace => drop(self.filter.pop()),
+            KeyCode::Char(char) => self.filter.push(char),
             _ => {}
         }
         self.arrange();
@@ -462,12 +448,12 @@ pub(super) mod tests {
     fn press(state: &mut State, keys: &str) -> Option<Action> {
         keys.chars().fold(None, |_, char| {
             let key = match char {
-                '\n' => Key::Enter,
-                '\u{1b}' => Key::Escape,
-                'v' => Key::Down,
-                '^' => Key::Up,
-                '<' => Key::Backspace,
-                char => Key::Char(char),
+                '\n' => KeyCode::Enter,
+                '\u{1b}' => KeyCode::Esc,
+                'v' => KeyCode::Down,
+                '^' => KeyCode::Up,
+                '<' => KeyCode::Backspace,
+                char => KeyCode::Char(char),
             };
             state.update(Event::Key(key), state.now)
         })
@@ -595,7 +581,7 @@ pub(super) mod tests {
         for keys in ["", "/", "\n", "k"] {
             let mut state = three(9);
             press(&mut state, keys);
-            assert_eq!(state.update(Event::Key(Key::Interrupt), SECOND), Some(Action::Quit), "{keys:?}");
+            assert_eq!(state.update(Event::Interrupted, SECOND), Some(Action::Quit), "{keys:?}");
         }
         let mut state = three(9);
         assert_eq!((press(&mut state, "/q"), &*state.filter), (None, "q"));

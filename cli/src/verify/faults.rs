@@ -3,7 +3,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -13,8 +12,8 @@ use tokio::process::{Child, ChildStdin};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::cable::Cable;
-use super::history::{Event, What};
-use super::journal::{Phase, now};
+use super::history::What;
+use super::journal::{Events, Phase};
 use super::worker::Orders;
 use crate::connect::at_address;
 use crate::exit::Failure;
@@ -47,7 +46,7 @@ pub(super) struct Workers<'a> {
     began: u64,
     lease: Duration,
     folder: PathBuf,
-    events: &'a Mutex<Vec<Event>>,
+    events: &'a Events,
 }
 
 impl<'a> Workers<'a> {
@@ -57,7 +56,7 @@ impl<'a> Workers<'a> {
         orders: &Orders,
         server: Option<(&str, &str)>,
         folder: &Path,
-        events: &'a Mutex<Vec<Event>>,
+        events: &'a Events,
     ) -> Result<Self, Failure> {
         let mut workers = Self {
             all: Vec::new(),
@@ -128,10 +127,8 @@ impl<'a> Workers<'a> {
             return Ok(());
         }
         let Some(&index) = fastrand::choice(&well) else { return Ok(()) };
-        let can_be_cut = self.all[index].cable.is_some();
-        let faults: &[Fault] =
-            if can_be_cut { &[Fault::Kill, Fault::Pause, Fault::Cut] } else { &[Fault::Kill, Fault::Pause] };
-        let Some(&fault) = fastrand::choice(faults) else { return Ok(()) };
+        let faults = if self.all[index].cable.is_some() { 3 } else { 2 };
+        let fault = [Fault::Kill, Fault::Pause, Fault::Cut][fastrand::usize(0..faults)];
         let until = Instant::now() + self.lease.mul_f64(0.3 + 1.5 * fastrand::f64());
         match fault {
             Fault::Kill => {
@@ -182,8 +179,7 @@ impl<'a> Workers<'a> {
     }
 
     fn add(&self, index: usize, what: What) {
-        let event = Event { at: now(), process: self.all[index].orders.process, what };
-        self.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+        self.events.add(self.all[index].orders.process, what);
     }
 
     /// Ends all workers. Those that do not end in time are killed.

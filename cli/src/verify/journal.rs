@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
@@ -39,6 +40,21 @@ impl Phase {
 pub(super) fn now() -> u64 {
     let time = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from);
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The events of the process that starts the workers.
+#[derive(Debug, Default)]
+pub(super) struct Events(Mutex<Vec<Event>>);
+
+impl Events {
+    /// Adds what a process does now, or what is done to it.
+    pub(super) fn add(&self, process: u32, what: What) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Event { at: now(), process, what });
+    }
+
+    pub(super) fn into_all(self) -> Vec<Event> {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Where a process writes its events. Each is one write, so what is written survives the death of the process.

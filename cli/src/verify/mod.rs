@@ -25,7 +25,6 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
@@ -36,7 +35,7 @@ use crate::connect::{Settings, address_of};
 use crate::exit::{Failure, UNAVAILABLE, VIOLATION, print, print_json, tell};
 use faults::Workers;
 use history::{Event, MAIN, What};
-use journal::now;
+use journal::{Events, now};
 use judge::Verdict;
 use worker::Orders;
 
@@ -104,7 +103,8 @@ async fn run(connection: Connection, options: &Verify) -> Result<Vec<Event>, Fai
     let server = settings.plain_url().and_then(|url| Some((address_of(url)?, url)));
     announce(options, &settings, &beginning, server.is_some());
 
-    let events = Mutex::new(vec![event(What::Began { lease_ms: millis(options.lease) })]);
+    let events = Events::default();
+    events.add(MAIN, What::Began { lease_ms: millis(options.lease) });
     let calls = options.workers * TASKS;
     let orders = Orders {
         connection,
@@ -137,22 +137,20 @@ async fn run(connection: Connection, options: &Verify) -> Result<Vec<Event>, Fai
         }
     };
     // Without this event, a server that never answered would leave no gap in the history.
-    events.lock().unwrap_or_else(PoisonError::into_inner).push(event(What::Ended));
+    events.add(MAIN, What::Ended);
     workers.end().await;
     if let Some(failure) = failure {
         return Err(failure);
     }
     match sweep::sweep(&settings, &locks, &beginning, &kinds, options.lease).await {
-        Ok(keys) => {
-            events.lock().unwrap_or_else(PoisonError::into_inner).push(event(What::LeftBehind { keys }));
-        }
+        Ok(keys) => events.add(MAIN, What::LeftBehind { keys }),
         Err(problem) => tell(&format!(
             "what is left behind was not counted, and keys that begin with `redisson_lock_token:{{{}{beginning}` stay: {problem}",
             settings.locks().name_prefix()
         )),
     }
     let _ = locks.shutdown().await; // this client holds nothing
-    let mut events = events.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut events = events.into_all();
     for entry in fs::read_dir(&folder.0).map_err(Failure::output)? {
         events.extend(journal::read(&entry.map_err(Failure::output)?.path()).map_err(Failure::output)?);
     }
@@ -162,10 +160,6 @@ async fn run(connection: Connection, options: &Verify) -> Result<Vec<Event>, Fai
         journal::save(path, &events).map_err(Failure::output)?;
     }
     Ok(events)
-}
-
-fn event(what: What) -> Event {
-    Event { at: now(), process: MAIN, what }
 }
 
 fn millis(time: Duration) -> u64 {

@@ -7,8 +7,8 @@ use futures_util::future::join_all;
 use lockkeeper::{Error, LockClient, Result};
 use tokio::time::sleep;
 
-use super::history::{Event, MAIN, PERMITS, What, name_of};
-use super::journal::now;
+use super::history::{MAIN, PERMITS, What, name_of};
+use super::journal::Events;
 use super::worker::TICK;
 use crate::args::Examined;
 use crate::exit::tell;
@@ -37,19 +37,7 @@ pub(super) async fn check_rights(locks: &LockClient, beginning: &str, kinds: &[E
 }
 
 /// Acquires locks of its own all the time, and adds an event for each answer, and for each new master.
-pub(super) async fn observe(
-    locks: &LockClient,
-    beginning: &str,
-    probes: usize,
-    events: &std::sync::Mutex<Vec<Event>>,
-) {
-    let add = |what| {
-        events.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(Event {
-            at: now(),
-            process: MAIN,
-            what,
-        })
-    };
+pub(super) async fn observe(locks: &LockClient, beginning: &str, probes: usize, events: &Events) {
     let ask = async {
         let mut answered = Instant::now();
         loop {
@@ -63,7 +51,7 @@ pub(super) async fn observe(
                     tell(&format!("the server answers again, after {:.1} s", silent.as_secs_f64()));
                 }
                 answered = Instant::now();
-                add(What::Awake);
+                events.add(MAIN, What::Awake);
             }
             sleep(TICK).await;
         }
@@ -76,7 +64,7 @@ pub(super) async fn observe(
                     let found = identities(&servers);
                     for (address, _) in known.iter().flat_map(|known| found.difference(known)) {
                         tell(&format!("{address} is a new master, or was started again"));
-                        add(What::FailedOver { server: address.clone() });
+                        events.add(MAIN, What::FailedOver { server: address.clone() });
                     }
                     // A known master stays known. If it comes back, it is not counted as a new one.
                     known.get_or_insert_default().extend(found);

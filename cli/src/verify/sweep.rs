@@ -83,12 +83,12 @@ async fn scan(server: &mut MultiplexedConnection, pattern: &str) -> redis::Redis
 
 async fn masters(settings: &Settings, locks: &LockClient) -> Result<Vec<MultiplexedConnection>, String> {
     if settings.kind == "single" {
-        return Ok(vec![settings.raw(None).await?]);
+        return Ok(vec![settings.raw(None, None).await?]);
     }
     let servers = locks.servers().await.map_err(|error| error.to_string())?;
     let mut all = Vec::new();
     for address in servers.keys() {
-        all.push(settings.raw(Some(address)).await?);
+        all.push(settings.raw(Some(address), None).await?);
     }
     Ok(all)
 }

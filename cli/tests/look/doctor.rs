@@ -5,12 +5,24 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::Duration;
 
-use lockkeeper_testkit::{Cluster, Faults, MASTER, Proxy, Refusal, Sentinels, Server};
+use lockkeeper_testkit::{Cluster, Faults, Proxy, Refusal, Sentinels, Server};
 use serde_json::Value;
 
 use super::support::{Config, at, json, lockkeeper, run, shown};
 
 const SECRET: &str = "hunter2";
+
+/// The checks of the rights to own names.
+const RIGHTS: [&str; 8] = [
+    "rights-rlock",
+    "rights-fair",
+    "rights-fenced",
+    "rights-read-write",
+    "rights-semaphore",
+    "rights-claim",
+    "rights-leader",
+    "rights-linger",
+];
 
 /// What it found, and its exit code.
 struct Found {
@@ -21,16 +33,15 @@ struct Found {
 /// Runs the command. It never prints the password.
 #[track_caller]
 fn examine(mut command: std::process::Command) -> Found {
-    let output = run(&mut command);
-    assert!(!format!("{output:?}").contains(SECRET), "{output:?}");
-    let found = json(&String::from_utf8(output.stdout).expect("text"));
-    let findings = found.as_array().expect("an array").clone();
+    let ended = run(&mut command);
+    assert!(!format!("{ended:?}").contains(SECRET), "{ended:?}");
+    let findings = json(&ended.printed).as_array().expect("an array").clone();
     // Every finding that is not well says what to do.
     assert!(
         findings.iter().all(|found| (found["level"] == "ok") == found["advice"].is_null()),
         "{findings:?}"
     );
-    Found { findings, code: output.status.code() }
+    Found { findings, code: ended.code }
 }
 
 #[track_caller]
@@ -58,6 +69,25 @@ impl Found {
         self.findings.iter().filter(|found| found["check"] == check).collect()
     }
 
+    /// A field of the only finding of this check.
+    #[track_caller]
+    fn said(&self, check: &str, field: &str) -> &str {
+        let [only] = self.of(check)[..] else { panic!("{check}: {:?}", self.findings) };
+        only[field].as_str().expect("text")
+    }
+
+    /// Just these checks did not end well.
+    #[track_caller]
+    fn ends(&self, bad: &[&str], code: i32) {
+        assert_eq!((&*self.bad(), self.code), (bad, Some(code)), "{:?}", self.findings);
+    }
+
+    /// The finding of this check decides the exit code.
+    #[track_caller]
+    fn has(&self, check: &str, level: &str, code: i32) {
+        assert_eq!((self.level(check), self.code), (level, Some(code)), "{:?}", self.findings);
+    }
+
     /// The checks that did not end well.
     fn bad(&self) -> Vec<&str> {
         let bad = self.findings.iter().filter(|found| found["level"] != "ok");
@@ -75,35 +105,19 @@ fn assert_empty(server: &Server) {
 fn a_good_server_is_well() {
     let server = Server::with(&["--appendonly", "yes"]);
     let found = doctor(&server.url(), &[]);
-    assert_eq!((found.bad(), found.code), (vec![], Some(0)), "{:?}", found.findings);
-    for check in
-        ["connection", "scripts", "deployment", "version", "memory-policy", "persistence", "replicas"]
-    {
-        assert_eq!(found.of(check).len(), 1, "{check}");
-    }
-    for check in [
-        "rights-rlock",
-        "rights-fair",
-        "rights-fenced",
-        "rights-read-write",
-        "rights-semaphore",
-        "rights-claim",
-        "rights-leader",
-        "rights-linger",
-        "rights-others",
-        "tracking",
-        "round-trip",
-        "messages",
-        "clock",
-    ] {
+    found.ends(&[], 0);
+    let of_server =
+        ["connection", "scripts", "deployment", "version", "memory-policy", "persistence", "replicas"];
+    let further = ["rights-others", "tracking", "round-trip", "messages", "clock"];
+    for check in of_server.iter().chain(&RIGHTS).chain(&further) {
         assert_eq!(found.of(check).len(), 1, "{check}");
     }
     assert_empty(&server);
     // Each check can be ignored, except the connection.
     for found in &found.findings {
         let check = found["check"].as_str().expect("text");
-        let output = run(&mut at("redis://127.0.0.1:none/", &["doctor", "--ignore", check]));
-        let is_known = !String::from_utf8_lossy(&output.stderr).contains("invalid value");
+        let ended = run(&mut at("redis://127.0.0.1:none/", &["doctor", "--ignore", check]));
+        let is_known = !ended.said.contains("invalid value");
         assert_eq!(is_known, !["connection", "scripts"].contains(&check), "{check}");
     }
 }
@@ -111,30 +125,20 @@ fn a_good_server_is_well() {
 #[test]
 fn a_server_that_evicts_or_forgets_is_reported() {
     let server = Server::with(&["--maxmemory-policy", "allkeys-lru"]);
-    let found = doctor(&server.url(), &[]);
-    assert_eq!(
-        (found.bad(), found.code),
-        (vec!["memory-policy", "persistence"], Some(1)),
-        "{:?}",
-        found.findings
-    );
+    doctor(&server.url(), &[]).ends(&["memory-policy", "persistence"], 1);
     let ignoring = |checks: &[&str]| {
         let options: Vec<&str> = checks.iter().flat_map(|check| ["--ignore", check]).collect();
         doctor(&server.url(), &options).code
     };
     assert_eq!([ignoring(&["persistence"]), ignoring(&["persistence", "memory-policy"])], [Some(1), Some(0)]);
     let found = doctor(&server.url(), &["--ignore", "persistence"]);
-    assert_eq!(
-        (found.level("persistence"), &found.of("persistence")[0]["ignored"]),
-        ("warning", &true.into())
-    );
-    assert_eq!(found.of("memory-policy")[0]["ignored"], false);
+    assert_eq!(found.level("persistence"), "warning");
+    assert_eq!(["persistence", "memory-policy"].map(|check| &found.of(check)[0]["ignored"]), [true, false]);
     let _: String = server.run(&["CONFIG", "SET", "maxmemory", "1gb"]);
     let found = doctor(&server.url(), &[]);
-    assert_eq!((found.level("memory-policy"), found.level("memory")), ("error", "ok"));
-    assert_eq!(found.code, Some(2));
-    let text = run(&mut at(&server.url(), &["doctor"]));
-    let text = String::from_utf8(text.stdout).expect("text");
+    found.has("memory-policy", "error", 2);
+    assert_eq!(found.level("memory"), "ok");
+    let text = run(&mut at(&server.url(), &["doctor"])).printed;
     let line = text.lines().find(|line| line.contains("memory-policy")).expect("a line");
     assert!(
         line.starts_with("error    memory-policy ") && line.contains(" → set `maxmemory-policy"),
@@ -143,55 +147,39 @@ fn a_server_that_evicts_or_forgets_is_reported() {
     assert!(!text.contains('\u{1b}'), "colours are for terminals: {text}");
 }
 
-fn with_user(server: &Server, rules: &[&str]) -> String {
+fn with_user(server: &Server, rules: &[impl AsRef<str>]) -> String {
     let password = format!(">{SECRET}");
-    let _: String = server.run(&[&["ACL", "SETUSER", "app", "reset", "on", &password], rules].concat());
+    let rules: Vec<&str> = rules.iter().map(AsRef::as_ref).collect();
+    let _: String = server.run(&[&["ACL", "SETUSER", "app", "reset", "on", &password], &rules[..]].concat());
     server.url().replace("redis://", &format!("redis://app:{SECRET}@"))
 }
 
 #[test]
 fn missing_rights_are_named_for_each_type() {
     let server = Server::start();
-    let url = with_user(&server, &["+hello", "+ping", "+select"]);
-    let found = doctor(&url, &[]);
-    assert_eq!((found.bad(), found.code), (vec!["connection"], Some(2)));
-    let url = with_user(&server, &["~*", "&*", "+@all", "-time"]);
-    let found = doctor(&url, &[]);
-    assert_eq!((found.bad(), found.code), (vec!["connection"], Some(2)));
-    let text = found.of("connection")[0]["text"].to_string();
-    assert!(text.contains("`+time`"), "{text}");
+    doctor(&with_user(&server, &["+hello", "+ping", "+select"]), &[]).ends(&["connection"], 2);
+    let found = doctor(&with_user(&server, &["~*", "&*", "+@all", "-time"]), &[]);
+    found.ends(&["connection"], 2);
+    assert!(found.said("connection", "text").contains("`+time`"), "{:?}", found.findings);
 
-    // What docs/deploy.md names for every type.
-    let page = include_str!("../../../docs/deploy.md");
-    let (_, rule) = page.split_once("ACL SETUSER locker on >secret").expect("the recipe");
-    let rule_of_locks: Vec<&str> = rule.split("```").next().expect("its end").split_whitespace().collect();
-    let url = with_user(&server, &rule_of_locks);
+    let url = with_user(&server, &rules_of(|line| line.starts_with("on >secret")));
     let found = doctor(&url, &["--name", "shop:doctor:"]);
     assert_eq!([found.level("rights-rlock"), found.level("messages")], ["ok", "ok"], "{:?}", found.findings);
-    for check in [
-        "rights-fair",
-        "rights-read-write",
-        "rights-semaphore",
-        "rights-claim",
-        "rights-leader",
-        "rights-linger",
-    ] {
+    for check in &RIGHTS[1..] {
         assert_eq!(found.level(check), "error", "{check}");
     }
     assert_eq!(found.of("rights-fair").len(), 1, "one line for each type");
     assert_eq!(
-        found.of("rights-fenced")[0]["text"],
+        found.said("rights-fenced", "text"),
         "this user may not run `get`, `incr`, `set` on `redisson_lock_token:{shop:doctor:*}`"
     );
-    assert_eq!((found.level("facts"), found.code), ("unknown", Some(2)));
-    let found = doctor(&url, &["--name", "shop:doctor:", "--kind", "rlock"]);
-    assert_eq!((found.bad(), found.code), (vec!["facts"], Some(1)));
-    let (_, rule) = page.split_once("ACL SETUSER locker ~{shop:* &redisson_sc:{shop:*").expect("the recipe");
-    let more: Vec<&str> = rule.split("```").next().expect("its end").split_whitespace().collect();
-    let url =
-        with_user(&server, &[&rule_of_locks[..], &["~{shop:*", "&redisson_sc:{shop:*"], &more].concat());
-    let found = doctor(&url, &["--name", "shop:doctor:", "--kind", "rlock", "--kind", "semaphore"]);
-    assert_eq!((found.bad(), found.code), (vec!["facts"], Some(1)), "{:?}", found.findings);
+    found.has("facts", "unknown", 2);
+    doctor(&url, &["--name", "shop:doctor:", "--kind", "rlock"]).ends(&["facts"], 1);
+    let url = with_user(
+        &server,
+        &rules_of(|line| line.starts_with("on >secret") || line.contains("&redisson_sc:")),
+    );
+    doctor(&url, &["--name", "shop:doctor:", "--kind", "rlock", "--kind", "semaphore"]).ends(&["facts"], 1);
     assert_empty(&server);
 }
 
@@ -200,29 +188,22 @@ fn missing_rights_are_named_for_each_type() {
 fn claims_leaders_and_linger_have_rights_of_their_own() {
     let server = Server::start();
     let without = |line: &str, kind: &[&str]| {
-        let page = include_str!("../../../docs/deploy.md");
-        let lines = page.lines().filter_map(|line| line.strip_prefix("ACL SETUSER locker "));
-        let lines: Vec<&str> = lines.filter(|line| line.contains(" +") || line.starts_with('+')).collect();
-        assert_eq!(lines.iter().filter(|rules| rules.contains(line)).count(), 1, "{line}");
-        let rules =
-            lines.iter().filter(|rules| !rules.contains(line)).flat_map(|line| line.split_whitespace());
-        let rules = rules.filter(|word| !["on", ">secret"].contains(word)).chain(["+info"]);
-        let url = with_user(&server, &rules.collect::<Vec<_>>());
-        doctor(&url, &[&["--name", "shop:doctor:", "--ignore", "persistence"], kind].concat())
+        assert_ne!(rules_of(|rules| rules.contains(line)), [""; 0], "{line}");
+        let rules = [rules_of(|rules| !rules.contains(line)), vec!["+info"]].concat();
+        let args = ["--name", "shop:doctor:", "--ignore", "persistence"];
+        doctor(&with_user(&server, &rules), &[&args, kind].concat())
     };
-    let text = |found: &Found, check: &str| found.of(check)[0]["text"].as_str().expect("text").to_owned();
     let found = without("~lockkeeper_claims:", &[]);
-    assert_eq!((found.level("rights-claim"), found.code), ("error", Some(2)), "{:?}", found.findings);
+    found.has("rights-claim", "error", 2);
     let counter = "this user may not run `get`, `incr`, `set` on `lockkeeper_claims:{shop:doctor:*}`";
-    assert_eq!(text(&found, "rights-claim"), counter);
-    let found = without("~lockkeeper_claims:", &["--kind", "claim"]);
-    assert_eq!((found.level("rights-claim"), found.code), ("error", Some(2)));
+    assert_eq!(found.said("rights-claim", "text"), counter);
+    without("~lockkeeper_claims:", &["--kind", "claim"]).has("rights-claim", "error", 2);
     let found = without("~lockkeeper_claims:", &["--kind", "rlock", "--kind", "leader", "--kind", "linger"]);
     assert_eq!(found.code, Some(0), "{:?}", found.findings);
 
     let found = without("~lockkeeper_announcement:", &[]);
-    assert_eq!((found.level("rights-leader"), found.code), ("warning", Some(1)), "{:?}", found.findings);
-    let said = text(&found, "rights-leader");
+    found.has("rights-leader", "warning", 1);
+    let said = found.said("rights-leader", "text");
     assert!(
         said.contains("on `lockkeeper_announcement:{shop:doctor:*}`: a candidate can lead, but"),
         "{said}"
@@ -230,8 +211,8 @@ fn claims_leaders_and_linger_have_rights_of_their_own() {
     assert_eq!(found.level("rights-fenced"), "ok");
 
     let found = without("+pubsub|numsub", &[]);
-    assert_eq!((found.level("rights-linger"), found.code), ("warning", Some(1)), "{:?}", found.findings);
-    let said = text(&found, "rights-linger");
+    found.has("rights-linger", "warning", 1);
+    let said = found.said("rights-linger", "text");
     assert!(
         said.starts_with("this user may not run `pubsub|numsub` on `redisson_rwlock:{shop:doctor:*}`: "),
         "{said}"
@@ -239,19 +220,17 @@ fn claims_leaders_and_linger_have_rights_of_their_own() {
     assert_empty(&server);
 }
 
-/// The lines of docs/deploy.md for a user. `widen`: a part of its patterns that is left out.
-fn recipe(widen: &str) -> Vec<String> {
+/// The rules in these lines of docs/deploy.md for a user.
+fn rules_of(wanted: impl Fn(&str) -> bool) -> Vec<&'static str> {
     let page = include_str!("../../../docs/deploy.md");
-    let lines = page
-        .lines()
-        .filter_map(|line| line.strip_prefix("ACL SETUSER locker "))
-        .filter(|line| line.contains(" +"));
-    let words = lines.flat_map(str::split_whitespace).filter(|word| !["on", ">secret"].contains(word));
-    let word = |word: &str| match word.strip_suffix("{shop:*") {
-        Some(before) if before == widen => format!("{before}*"),
-        _ => word.to_owned(),
-    };
-    words.map(word).collect()
+    let lines = page.lines().filter_map(|line| line.strip_prefix("ACL SETUSER locker "));
+    let lines = lines.filter(|line| (line.contains(" +") || line.starts_with('+')) && wanted(line));
+    lines.flat_map(str::split_whitespace).filter(|word| !["on", ">secret"].contains(word)).collect()
+}
+
+/// The lines with more than one right.
+fn recipe() -> Vec<&'static str> {
+    rules_of(|line| line.contains(" +"))
 }
 
 /// It prints the words of docs/deploy.md, and a user with these rights may use each type, and no lock of others.
@@ -261,15 +240,14 @@ fn the_printed_command_makes_a_user_for_the_types_that_are_named() {
     let printed = |kinds: &[&str]| {
         let text = shown(&mut lockkeeper(&[&["doctor", "--acl", "shop:"], kinds].concat()));
         let rules = text.trim_end().strip_prefix("ACL SETUSER locker on >PASSWORD ").expect(&text);
-        rules.split(' ').map(str::to_owned).collect::<Vec<_>>()
+        rules.split(' ').map(str::to_owned).collect::<BTreeSet<_>>()
     };
-    let words = |all: Vec<String>| all.into_iter().collect::<BTreeSet<_>>();
-    let further = ["+info", "+pubsub|numsub", "+pubsub|shardnumsub"].map(str::to_owned);
-    assert_eq!(words(printed(&[])), words([&recipe("")[..], &further].concat()));
+    let further = ["+info", "+pubsub|numsub", "+pubsub|shardnumsub"];
+    let all = [&recipe()[..], &further].concat();
+    assert_eq!(printed(&[]), all.into_iter().map(str::to_owned).collect());
     for kind in ["rlock", "fair", "read", "write", "fenced", "semaphore", "claim", "leader", "linger"] {
-        let rules = printed(&["--kind", kind]);
-        let url = with_user(&server, &rules.iter().map(String::as_str).collect::<Vec<_>>());
-        let found = doctor(&url, &["--name", "shop:doctor:", "--kind", kind]);
+        let rules: Vec<String> = printed(&["--kind", kind]).into_iter().collect();
+        let found = doctor(&with_user(&server, &rules), &["--name", "shop:doctor:", "--kind", kind]);
         assert_eq!(found.bad(), [""; 0], "{kind}: {:?}", found.findings);
     }
 }
@@ -277,51 +255,34 @@ fn the_printed_command_makes_a_user_for_the_types_that_are_named() {
 #[test]
 fn a_user_with_rights_to_locks_of_others_is_reported() {
     let server = Server::start();
-    let others = |rules: Vec<String>| {
-        let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
-        let url = with_user(&server, &rules);
-        let found = doctor(&url, &["--name", "shop:doctor:"]);
-        let [others] = found.of("rights-others")[..] else { panic!("{:?}", found.findings) };
-        (
-            others["level"].as_str().expect("text").to_owned(),
-            others["text"].as_str().expect("text").to_owned(),
-        )
+    let others = |rules: &[&str]| {
+        let found = doctor(&with_user(&server, rules), &["--name", "shop:doctor:"]);
+        ["level", "text"].map(|field| found.said("rights-others", field).to_owned())
     };
-    let none = ("ok".to_owned(), "this user has no rights to locks with other names".to_owned());
-    assert_eq!(others(recipe("")), none);
-    let patterns = recipe("");
-    let patterns: Vec<&str> = patterns.iter().filter_map(|word| word.strip_suffix("{shop:*")).collect();
+    let recipe = recipe();
+    assert_eq!(others(&recipe), ["ok", "this user has no rights to locks with other names"]);
+    let patterns: Vec<&str> = recipe.iter().filter_map(|word| word.strip_suffix("{shop:*")).collect();
     assert_eq!(patterns.len(), 16, "{patterns:?}");
     for pattern in patterns.iter().filter(|pattern| **pattern != "~") {
-        let (level, text) = others(recipe(pattern));
+        // It is as wide as the page warns of.
+        let [level, text] = others(&[&recipe[..], &[&format!("{pattern}*")]].concat());
         assert!(
             level == "warning" && text.contains(&format!("`{}{{*}}`", &pattern[1..])),
             "{pattern}: {text}"
         );
     }
-    let any = ("ok".to_owned(), "this user may use locks with any names".to_owned());
-    assert_eq!(others(["~*", "&*", "+@all"].map(str::to_owned).to_vec()), any);
+    assert_eq!(others(&["~*", "&*", "+@all"]), ["ok", "this user may use locks with any names"]);
     assert_empty(&server);
 }
 
 #[test]
 fn a_user_that_may_use_other_names_only_gets_one_line_for_each_type() {
     let server = Server::start();
-    let rules = recipe("");
-    let found = doctor(&with_user(&server, &rules.iter().map(String::as_str).collect::<Vec<_>>()), &[]);
-    for check in [
-        "rights-rlock",
-        "rights-fair",
-        "rights-fenced",
-        "rights-read-write",
-        "rights-semaphore",
-        "rights-claim",
-        "rights-leader",
-        "rights-linger",
-    ] {
-        let [only] = found.of(check)[..] else { panic!("{:?}", found.findings) };
-        assert_eq!(only["text"], "this user may not use names that begin with `lockkeeper:doctor:`");
-        assert!(only["advice"].as_str().expect("text").contains("`--name shop:doctor:`; `--kind`"), "{only}");
+    let found = doctor(&with_user(&server, &recipe()), &[]);
+    for check in RIGHTS {
+        let [text, advice] = ["text", "advice"].map(|field| found.said(check, field));
+        assert_eq!(text, "this user may not use names that begin with `lockkeeper:doctor:`");
+        assert!(advice.contains("`--name shop:doctor:`; `--kind`"), "{advice}");
     }
     assert_empty(&server);
 }
@@ -330,18 +291,14 @@ fn a_user_that_may_use_other_names_only_gets_one_line_for_each_type() {
 #[test]
 fn a_server_that_does_not_tell_of_deleted_locks_is_reported() {
     let server = Server::start();
-    let more = ["+info", "+pubsub|numsub"].map(str::to_owned);
-    let rules: Vec<String> = recipe("").into_iter().chain(more).collect();
-    let all: Vec<&str> = rules.iter().map(String::as_str).collect();
+    let all = [&recipe()[..], &["+info", "+pubsub|numsub"]].concat();
     let args = ["--name", "shop:doctor:", "--ignore", "persistence"];
-    let found = doctor(&with_user(&server, &all), &args);
-    assert_eq!((found.level("tracking"), found.code), ("ok", Some(0)), "{:?}", found.findings);
+    doctor(&with_user(&server, &all), &args).has("tracking", "ok", 0);
     let found = doctor(&with_user(&server, &[&all[..], &["-client|tracking"]].concat()), &args);
-    assert_eq!((found.bad(), found.code), (vec!["persistence", "tracking"], Some(1)), "{:?}", found.findings);
-    let tracking = found.of("tracking")[0];
-    assert_eq!((&tracking["level"], &tracking["server"]), (&"warning".into(), &Value::Null), "{tracking}");
-    assert_eq!(tracking["advice"], "grant this user `+client|tracking`");
-    assert!(tracking["text"].as_str().expect("text").contains("at its next renewal: "), "{tracking}");
+    found.ends(&["persistence", "tracking"], 1);
+    assert_eq!((found.level("tracking"), &found.of("tracking")[0]["server"]), ("warning", &Value::Null));
+    assert_eq!(found.said("tracking", "advice"), "grant this user `+client|tracking`");
+    assert!(found.said("tracking", "text").contains("at its next renewal: "), "{:?}", found.findings);
     assert_empty(&server);
 }
 
@@ -349,12 +306,7 @@ fn a_server_that_does_not_tell_of_deleted_locks_is_reported() {
 fn waiters_that_poll_are_reported() {
     let server = Server::start();
     let found = doctor(&with_user(&server, &["~*", "+@all"]), &["--kind", "rlock"]);
-    assert_eq!(
-        [found.level("messages"), found.level("rights-rlock")],
-        ["warning", "error"],
-        "{:?}",
-        found.findings
-    );
+    assert_eq!(["messages", "rights-rlock"].map(|check| found.level(check)), ["warning", "error"]);
     assert_empty(&server);
 }
 
@@ -373,14 +325,12 @@ async fn messages_that_do_not_arrive_are_reported() {
 #[test]
 fn a_refused_connection_is_a_finding_without_the_password() {
     let server = Server::start();
-    let port = server.port();
-    let found = doctor(&format!("redis://app:{SECRET}@127.0.0.1:{port}/"), &[]);
-    assert_eq!((found.bad(), found.code), (vec!["connection"], Some(2)));
-    let found = doctor(&format!("redis://app:{SECRET}@127.0.0.1:1/"), &[]);
-    assert_eq!((found.bad(), found.code), (vec!["connection"], Some(2)));
-    let output = run(&mut at(&format!("redis://app:{SECRET}@127.0.0.1:none/"), &["doctor"]));
-    assert_eq!(output.status.code(), Some(64));
-    assert!(!format!("{output:?}").contains(SECRET), "{output:?}");
+    for port in [server.port(), 1] {
+        doctor(&format!("redis://app:{SECRET}@127.0.0.1:{port}/"), &[]).ends(&["connection"], 2);
+    }
+    let ended = run(&mut at(&format!("redis://app:{SECRET}@127.0.0.1:none/"), &["doctor"]));
+    assert_eq!(ended.code, Some(64));
+    assert!(!format!("{ended:?}").contains(SECRET), "{ended:?}");
 }
 
 /// A wrong port is a mistake in the address, and a finding all the same.
@@ -395,10 +345,9 @@ fn a_program_that_is_no_redis_server_is_a_finding() {
         }
     });
     let found = doctor(&format!("redis://127.0.0.1:{port}/"), &[]);
-    assert_eq!((found.bad(), found.code), (vec!["connection"], Some(2)), "{:?}", found.findings);
-    let connection = found.of("connection")[0];
-    assert!(connection["text"].as_str().expect("text").contains("no Redis server answers"), "{connection}");
-    assert!(connection["advice"].as_str().expect("text").contains("the port of a Redis"), "{connection}");
+    found.ends(&["connection"], 2);
+    let [text, advice] = ["text", "advice"].map(|field| found.said("connection", field));
+    assert!(text.contains("no Redis server answers") && advice.contains("the port of a Redis"), "{text}");
 }
 
 #[test]
@@ -414,9 +363,8 @@ fn each_refusal_has_its_advice() {
         (Refusal::replica(), "use the kind `sentinel` or `cluster`"),
     ] {
         let found = doctor(&refused.url, &[]);
-        assert_eq!((found.bad(), found.code), (vec!["connection"], Some(2)), "{:?}", found.findings);
-        let given = found.of("connection")[0]["advice"].as_str().expect("text");
-        assert!(given.contains(advice), "{:?}", found.findings);
+        found.ends(&["connection"], 2);
+        assert!(found.said("connection", "advice").contains(advice), "{:?}", found.findings);
     }
 }
 
@@ -425,28 +373,21 @@ fn all_masters_of_a_cluster_are_examined() {
     let cluster = Cluster::with(3, 0, Duration::from_secs(10), &["--appendonly", "yes"]);
     // Rights are granted on each node.
     let refused = ["ACL", "SETUSER", "default", "resetchannels"];
-    let config = Config::new(&format!("[server]\nkind = \"cluster\"\nurls = {:?}\n", cluster.urls()));
+    let config = Config::of_cluster(&cluster, "");
     let found = doctor_with(&config);
     assert_eq!(found.bad(), ["replicas"; 3], "{:?}", found.findings);
     assert_eq!(["version", "clock", "tracking"].map(|check| found.of(check).len()), [3; 3]);
     let _: String = cluster.servers[1].run(&refused);
-    let found = doctor_with(&config);
-    assert_eq!((found.level("rights-rlock"), found.code), ("error", Some(2)), "{:?}", found.findings);
+    doctor_with(&config).has("rights-rlock", "error", 2);
     cluster.servers.iter().for_each(assert_empty);
 }
 
 #[test]
 fn a_group_with_sentinels_is_examined() {
     let group = Sentinels::start(Duration::from_secs(60));
-    let source = format!(
-        "[server]\nkind = \"sentinel\"\nmaster = {MASTER:?}\nsentinels = {:?}\nurls = [\"redis://{MASTER}/\"]\n",
-        group.urls()
-    );
-    let config = Config::new(&source);
-    let found = doctor_with(&config);
-    assert_eq!((found.bad(), found.code), (vec!["persistence"], Some(1)), "{:?}", found.findings);
-    let text = |check: &str| found.of(check)[0]["text"].as_str().expect("text").to_owned();
-    assert!(text("replicas").starts_with("2 connected, "), "{}", text("replicas"));
-    assert!(text("deployment").contains("sentinels"), "{}", text("deployment"));
+    let found = doctor_with(&Config::of_sentinels(&group, ""));
+    found.ends(&["persistence"], 1);
+    let [replicas, deployment] = ["replicas", "deployment"].map(|check| found.said(check, "text"));
+    assert!(replicas.starts_with("2 connected, ") && deployment.contains("sentinels"), "{replicas}");
     assert_empty(&group.servers[group.master()]);
 }

@@ -7,7 +7,7 @@ use lockkeeper::{LockClient, LockConfig, Source};
 use lockkeeper_testkit::{Cluster, Server};
 use serde_json::{Value, json};
 
-use super::support::{Config, at, client, json, lockkeeper, run, shown, wait_until, waiter};
+use super::support::{Config, Ended, at, client, json, lockkeeper, run, shown, wait_until, waiter};
 
 /// Its first renewal comes after a second.
 const LEASE: Duration = Duration::from_secs(3);
@@ -96,26 +96,13 @@ async fn locks_of_all_types_are_listed_sorted_by_name() {
     assert!(holder["expires_in_ms"].as_u64().is_some_and(|left| left > 0 && left <= 31_000), "{all}");
 
     let text = shown(&mut at(&server.url(), &["ls", "--sort"]));
-    let starts = |line: &str| {
-        let chars: Vec<char> = line.chars().collect();
-        let begins = |at: &usize| chars[*at] != ' ' && (*at == 0 || chars[*at - 1] == ' ');
-        (0..chars.len()).filter(begins).collect::<Vec<_>>()
-    };
-    let columns = starts(text.lines().next().expect("a header"));
-    let cell = |line: &[char], column: usize| {
-        let end = columns.get(column + 1).map_or(line.len(), |end| *end);
-        line[columns[column]..end].iter().collect::<String>().trim_end().to_owned()
-    };
-    let lines: Vec<Vec<String>> = text
-        .lines()
-        .map(|line| {
-            (0..columns.len()).map(|column| cell(&line.chars().collect::<Vec<_>>(), column)).collect()
-        })
-        .collect();
+    // Two spaces or more are between columns, and one is in a cell.
+    let cells = |line| str::split(line, "  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
+    let lines: Vec<Vec<&str>> = text.lines().map(cells).collect();
     assert_eq!(lines[0], ["NAME", "TYPE", "OWNER", "CLIENT", "HOLDS", "HELD", "LEASE", "WAITERS", "AT"]);
     assert_eq!(lines.len(), 9, "{text}");
     assert_eq!(lines[1][..5], ["a:reentrant", "rlock", &outer.owner_id(), identity, "2"]);
-    assert_eq!([&lines[1][7], &lines[2][7], &lines[3][7]], ["1 client", "2", "0"]);
+    assert_eq!([lines[1][7], lines[2][7], lines[3][7]], ["1 client", "2", "0"]);
     assert_eq!(lines[4][2].split(',').count(), 2, "both readers: {text}");
     assert_eq!(
         lines[7],
@@ -138,9 +125,8 @@ fn types_are_selected_and_the_count_is_told_to_people() {
     java_lock(&server, "b");
     let _: u64 = server.run(&["HSET", "c", "mode", "write", &format!("{JAVA}:write"), "1"]);
     let told = |args: &[&str]| {
-        let output = run(&mut at(&server.url(), &[&["ls"], args].concat()));
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
-        (text(output.stdout).lines().count(), text(output.stderr))
+        let ended = run(&mut at(&server.url(), &[&["ls"], args].concat()));
+        (ended.printed.lines().count(), ended.said)
     };
     assert_eq!(told(&[]), (4, "3 locks\n".to_owned()));
     assert_eq!(told(&["--kind", "rlock", "--kind", "fair"]), (3, "2 locks\n".to_owned()));
@@ -148,7 +134,7 @@ fn types_are_selected_and_the_count_is_told_to_people() {
     assert_eq!(told(&["--older", "0"]), (1, "0 locks\n".to_owned()), "Java records no time");
     assert_eq!(told(&["--kind", "write", "--json"]), (1, String::new()));
     assert_eq!(list(&server, &["--kind", "write"])[0]["name"], "c");
-    assert_eq!(run(&mut at(&server.url(), &["ls", "--kind", "other"])).status.code(), Some(64));
+    assert_eq!(run(&mut at(&server.url(), &["ls", "--kind", "other"])).code, Some(64));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -189,13 +175,12 @@ async fn a_fast_list_is_what_clients_tell_and_says_what_they_do_not() {
         (json!("b"), json!([]))
     );
     let before = server.calls("scan");
-    let output = run(&mut at(&server.url(), &["ls", "--fast"]));
+    let Ended { printed, said, .. } = run(&mut at(&server.url(), &["ls", "--fast"]));
     assert_eq!(server.calls("scan"), before, "the keys are not looked at");
-    let [table, said] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("text"));
-    assert!(table.starts_with("NAME  TYPE   OWNER") && table.contains("\na\\n   rlock  "), "{table}");
+    assert!(printed.starts_with("NAME  TYPE   OWNER") && printed.contains("\na\\n   rlock  "), "{printed}");
     assert!(said.starts_with("2 holds; not those of Redisson, of dead processes, "), "{said}");
     drop((fair, guard));
-    assert_eq!(run(&mut at(&server.url(), &["ls", "--fast", "a*"])).status.code(), Some(64));
+    assert_eq!(run(&mut at(&server.url(), &["ls", "--fast", "a*"])).code, Some(64));
 }
 
 #[test]
@@ -227,7 +212,7 @@ fn the_locks_of_all_masters_of_a_cluster_are_listed() {
     let _: String = cluster.servers[1].run(&["SET", &semaphore, "1"]);
     let permits = format!("{{{semaphore}}}:timeout");
     let _: u64 = cluster.servers[1].run(&["ZADD", &permits, "922337203685477", "of Java: 16 byte"]);
-    let config = Config::new(&format!("[server]\nkind = \"cluster\"\nurls = {:?}\n", cluster.urls()));
+    let config = Config::of_cluster(&cluster, "");
     let all = json(&shown(&mut lockkeeper(&["ls", "--json", "--config", config.path()])));
     assert_eq!(all.as_array().map(Vec::len), Some(4), "{all}");
     let listed = |row: &&Value| row["name"] == json!(semaphore);
@@ -248,16 +233,11 @@ async fn a_lock_that_is_half_moved_is_named_on_standard_error() {
     let slot = cluster.slot_of(&name);
     cluster.open_slot(slot, 1);
     cluster.move_key(&name, 1);
-    let text = format!(
-        "[server]\nkind = \"cluster\"\nurls = {:?}\n[locks]\nretry_timeout = \"1s\"\n",
-        cluster.urls()
-    );
-    let config = Config::new(&text);
-    let output = run(&mut lockkeeper(&["ls", "--json", "--config", config.path()]));
-    let error = String::from_utf8(output.stderr).expect("text");
-    assert_eq!((output.status.code(), error.lines().count()), (Some(69), 1), "{error}");
-    assert!(error.contains("left out") && error.contains(&name), "{error}");
-    let rows = json(&String::from_utf8(output.stdout).expect("text"));
+    let config = Config::of_cluster(&cluster, "[locks]\nretry_timeout = '1s'\n");
+    let Ended { code, printed, said } = run(&mut lockkeeper(&["ls", "--json", "--config", config.path()]));
+    assert_eq!((code, said.lines().count()), (Some(69), 1), "{said}");
+    assert!(said.contains("left out") && said.contains(&name), "{said}");
+    let rows = json(&printed);
     assert_eq!(rows.as_array().map(Vec::len), Some(1), "{rows}");
     cluster.close_slot(slot, 1);
     guard.unlock().await.expect("the lock was held");
@@ -267,17 +247,9 @@ async fn a_lock_that_is_half_moved_is_named_on_standard_error() {
 fn at_a_terminal_the_table_fits() {
     let server = Server::start();
     java_lock(&server, "lock:with-a-name-that-is-longer-than-most-terminals-are-wide-after-all");
-    let _: u64 = server.run(&[
-        "HSET",
-        "read",
-        "mode",
-        "read",
-        JAVA,
-        "1",
-        "8743c9c0-0795-4907-87fd-6c719a6b4586:78",
-        "1",
-    ]);
-    for holder in [JAVA, "8743c9c0-0795-4907-87fd-6c719a6b4586:78"] {
+    let other = "8743c9c0-0795-4907-87fd-6c719a6b4586:78";
+    let _: u64 = server.run(&["HSET", "read", "mode", "read", JAVA, "1", other, "1"]);
+    for holder in [JAVA, other] {
         let _: String = server.run(&["SET", &format!("{{read}}:{holder}:rwlock_timeout:1"), "1"]);
     }
     let mut command = Command::new("script");
@@ -300,8 +272,7 @@ fn a_refusal_has_the_words_of_the_server() {
         (format!("redis://127.0.0.1:{port}/77"), ": ERR DB index is out of range\n"),
         (format!("redis://127.0.0.1:{port}/none"), ": Invalid database number\n"),
     ] {
-        let output = run(&mut at(&url, &["ls"]));
-        let problem = String::from_utf8_lossy(&output.stderr).into_owned();
+        let problem = run(&mut at(&url, &["ls"])).said;
         assert!(problem.contains(words), "{problem}");
         for name in ["ResponseError", "AuthenticationFailed", "InvalidClientConfig", "hunter2"] {
             assert!(!problem.contains(name), "{problem}");
@@ -313,10 +284,9 @@ fn a_refusal_has_the_words_of_the_server() {
 fn a_bad_pattern_and_an_absent_server_have_their_exit_codes() {
     // No server is asked.
     for command in ["ls", "watch"] {
-        let output = run(&mut at("redis://127.0.0.1:1/", &[command, ""]));
-        let problem = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(64), "{problem}");
-        assert!(problem.contains("pattern must not be empty"), "{problem}");
+        let ended = run(&mut at("redis://127.0.0.1:1/", &[command, ""]));
+        assert_eq!(ended.code, Some(64), "{ended:?}");
+        assert!(ended.said.contains("pattern must not be empty"), "{ended:?}");
     }
-    assert_eq!(run(&mut at("redis://:hunter2@127.0.0.1:1/", &["ls"])).status.code(), Some(69));
+    assert_eq!(run(&mut at("redis://:hunter2@127.0.0.1:1/", &["ls"])).code, Some(69));
 }

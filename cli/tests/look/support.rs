@@ -2,7 +2,7 @@
 
 use std::io::Read;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs, process, thread};
 
 use lockkeeper::{BaseLock, Lock, LockClient, LockConfig, LockGuard};
-use lockkeeper_testkit::Server;
+use lockkeeper_testkit::{Cluster, MASTER, Sentinels, Server};
 use serde_json::Value;
 use tokio::task;
 
@@ -32,17 +32,28 @@ pub(crate) fn at(url: &str, args: &[&str]) -> Command {
     command
 }
 
+/// How a command ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) printed: String,
+    /// What it wrote to its standard error.
+    pub(crate) said: String,
+}
+
 /// Runs the command to its end. Tests whose tasks have to go on meanwhile need a runtime with several threads.
-pub(crate) fn run(command: &mut Command) -> Output {
-    command.output().expect("lockkeeper runs")
+pub(crate) fn run(command: &mut Command) -> Ended {
+    let output = command.output().expect("lockkeeper runs");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    Ended { code: output.status.code(), printed: text(output.stdout), said: text(output.stderr) }
 }
 
 /// Runs the command to its end, and returns what it printed. It must end well.
 #[track_caller]
 pub(crate) fn shown(command: &mut Command) -> String {
-    let output = run(command);
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    String::from_utf8(output.stdout).expect("text")
+    let ended = run(command);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    ended.printed
 }
 
 #[track_caller]
@@ -63,10 +74,15 @@ pub(crate) fn waiter<K: BaseLock>(mut lock: Lock<'static, K>) -> task::JoinHandl
 
 /// Waits for a condition.
 #[track_caller]
-pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, is_so: impl FnMut() -> bool) {
+    wait_within(LIMIT, what, is_so);
+}
+
+#[track_caller]
+fn wait_within(limit: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
-        assert!(start.elapsed() < LIMIT, "in vain: {what}");
+        assert!(start.elapsed() < limit, "in vain: {what}");
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -81,6 +97,17 @@ impl Config {
         let path = env::temp_dir().join(format!("lockkeeper-look-{}-{number}.toml", process::id()));
         fs::write(&path, text).expect("a file");
         Self(path)
+    }
+
+    /// `more`: further settings of the server, and other tables.
+    pub(crate) fn of_cluster(cluster: &Cluster, more: &str) -> Self {
+        Self::new(&format!("[server]\nkind = 'cluster'\nurls = {:?}\n{more}", cluster.urls()))
+    }
+
+    pub(crate) fn of_sentinels(group: &Sentinels, more: &str) -> Self {
+        let sentinels = group.urls();
+        let group = format!("master = {MASTER:?}\nsentinels = {sentinels:?}\nurls = ['redis://{MASTER}/']");
+        Self::new(&format!("[server]\nkind = 'sentinel'\n{group}\n{more}"))
     }
 
     pub(crate) fn path(&self) -> &str {
@@ -133,22 +160,18 @@ impl Running {
         self.process.id()
     }
 
-    /// Waits for the end. Returns the exit code, and what it wrote to its standard error.
+    /// Waits for the end.
     #[track_caller]
-    pub(crate) fn end(self) -> (Option<i32>, String) {
-        let (code, _, complaints) = self.end_within(LIMIT);
-        (code, complaints)
+    pub(crate) fn end(self) -> Ended {
+        self.end_within(LIMIT)
     }
 
-    /// Waits for the end of a command that runs for long. Returns the exit code, what it printed, and what it wrote to its standard error.
+    /// Waits for the end of a command that runs for long.
     #[track_caller]
-    pub(crate) fn end_within(mut self, limit: Duration) -> (Option<i32>, String, String) {
-        let start = Instant::now();
-        while self.runs() {
-            assert!(start.elapsed() < limit, "in vain: lockkeeper ends");
-            thread::sleep(Duration::from_millis(5));
-        }
-        (self.process.wait().expect("a status").code(), self.printed.all(), self.complained.all())
+    pub(crate) fn end_within(mut self, limit: Duration) -> Ended {
+        wait_within(limit, "lockkeeper ends", || !self.runs());
+        let code = self.process.wait().expect("a status").code();
+        Ended { code, printed: self.printed.all(), said: self.complained.all() }
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{env, fs, process, thread};
 
-use lockkeeper_testkit::{Certificates, Cluster, Faults, MASTER, Proxy, Sentinels, Server};
+use lockkeeper_testkit::{Certificates, Cluster, Faults, Proxy, Sentinels, Server};
 use serde_json::Value;
 
 use super::support::{Config, Running, at, json, lockkeeper, run, shown, wait_until};
@@ -21,9 +21,9 @@ impl Run {
 
     #[track_caller]
     fn verdict(self) -> (Option<i32>, Value) {
-        let (code, verdict, complaints) = self.0.end_within(Duration::from_secs(60));
-        assert!(!verdict.is_empty(), "{complaints}");
-        (code, json(&verdict))
+        let ended = self.0.end_within(Duration::from_secs(60));
+        assert!(!ended.printed.is_empty(), "{ended:?}");
+        (ended.code, json(&ended.printed))
     }
 
     /// It must see no violation, and enough to say so.
@@ -87,10 +87,7 @@ fn a_healthy_server_is_not_accused_and_a_history_can_be_judged_again() {
 #[test]
 fn a_failover_with_sentinels_is_counted_and_breaks_nothing() {
     let group = Sentinels::start(Duration::from_secs(1));
-    let config = Config::new(&format!(
-        "[locks]\nsync_replicas = 2\n[server]\nkind = 'sentinel'\nmaster = '{MASTER}'\nsentinels = {:?}\nurls = ['redis://unused/']\n",
-        group.urls()
-    ));
+    let config = Config::of_sentinels(&group, "[locks]\nsync_replicas = 2\n");
     let args = ["verify", "--json", "--lease", "2s", "--seconds", "16", "--config", config.path()];
     let run = Run::start(lockkeeper(&args));
     let before = group.master();
@@ -104,7 +101,7 @@ fn a_failover_with_sentinels_is_counted_and_breaks_nothing() {
 #[test]
 fn a_moved_slot_of_a_cluster_breaks_nothing() {
     let cluster = Cluster::start(2, 0);
-    let config = Config::new(&format!("[server]\nkind = 'cluster'\nurls = {:?}\n", cluster.urls()));
+    let config = Config::of_cluster(&cluster, "");
     let args =
         ["verify", "--json", "--lease", "1s", "--seconds", "5", "--kind", "rlock", "--config", config.path()];
     let run = Run::start(lockkeeper(&args));
@@ -122,14 +119,9 @@ fn a_moved_slot_of_a_cluster_breaks_nothing() {
 fn certificates_of_the_file_are_used_by_all() {
     let certificates = Certificates::new();
     let cluster = Cluster::secured(2, 0, &certificates);
-    let path = |file: &str| certificates.path(file);
-    let config = Config::new(&format!(
-        "[server]\nkind = 'cluster'\nurls = {:?}\nroot_cert = {:?}\nclient_cert = {:?}\nclient_key = {:?}\n",
-        cluster.urls(),
-        path("ca.crt"),
-        path("client.crt"),
-        path("client.key")
-    ));
+    let [root, cert, key] = ["ca.crt", "client.crt", "client.key"].map(|file| certificates.path(file));
+    let files = format!("root_cert = {root:?}\nclient_cert = {cert:?}\nclient_key = {key:?}\n");
+    let config = Config::of_cluster(&cluster, &files);
     let args = ["verify", "--json", "--lease", "1s", "--seconds", "4", "--config", config.path()];
     Run::start(lockkeeper(&args)).sees_nothing();
     for server in &cluster.servers {
@@ -158,7 +150,7 @@ fn a_healthy_server_is_not_accused_for_long() {
 #[ignore = "scripts/nightly runs it"]
 fn slots_that_move_for_long_break_nothing() {
     let (cluster, start) = (Cluster::start(2, 0), Instant::now());
-    let config = Config::new(&format!("[server]\nkind = 'cluster'\nurls = {:?}\n", cluster.urls()));
+    let config = Config::of_cluster(&cluster, "");
     while start.elapsed() < long() {
         let mut run =
             Run::start(lockkeeper(&["verify", "--json", "--seconds", "60", "--config", config.path()]));
@@ -274,20 +266,19 @@ fn without_rights_no_worker_starts() {
     let server = Server::start();
     let _: String = server.run(&["ACL", "SETUSER", "shop", "on", ">x", "~shop:*", "&*", "+@all"]);
     let url = server.url().replace("redis://", "redis://shop:x@");
-    let output = run(&mut at(&url, &["verify", "--seconds", "2"]));
-    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(69), "{complaint}");
-    assert!(complaint.contains("may not run") && !complaint.contains("worker processes"), "{complaint}");
+    let ended = run(&mut at(&url, &["verify", "--seconds", "2"]));
+    assert_eq!(ended.code, Some(69), "{ended:?}");
+    assert!(ended.said.contains("may not run") && !ended.said.contains("worker processes"), "{ended:?}");
 }
 
 #[test]
 fn a_history_without_grants_proves_nothing() {
     let history = Config::new("{\"at\":1,\"process\":0,\"event\":\"began\",\"lease_ms\":3000}\n");
-    let output = run(&mut lockkeeper(&["verify", "--judge", history.path()]));
-    assert_eq!(output.status.code(), Some(69), "{output:?}");
     let broken = Config::new("{}\n");
-    let output = run(&mut lockkeeper(&["verify", "--judge", broken.path()]));
-    assert_eq!(output.status.code(), Some(64), "{output:?}");
+    for (history, code) in [(history, 69), (broken, 64)] {
+        let ended = run(&mut lockkeeper(&["verify", "--judge", history.path()]));
+        assert_eq!(ended.code, Some(code), "{ended:?}");
+    }
 }
 
 /// What cli/README.md says of a program that is killed.

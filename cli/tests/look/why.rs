@@ -103,7 +103,7 @@ fn other_data_is_no_free_lock() {
     let _: () = server.run(&["SET", "text", "text"]);
     for name in ["hash", "text"] {
         let [why, show] = ["why", "show"].map(|command| run(&mut at(&server.url(), &[command, name])));
-        assert_eq!((why.status.code(), &*why.stdout), (Some(64), &b""[..]), "{why:?}");
-        assert_eq!((&why.stderr, why.status), (&show.stderr, show.status));
+        assert_eq!((why.code, &*why.printed), (Some(64), ""), "{why:?}");
+        assert_eq!((why.said, why.code), (show.said, show.code));
     }
 }

@@ -27,7 +27,7 @@ fn another_number_of_permits_on_the_server_is_told_before_the_wait() {
     let scene = Scene::new();
     let run = |permits: &'static str| {
         let output = scene.output(&["run", "--permits", permits, "--try", "lock", "--", "true"]);
-        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+        (output.status.code(), problem(&output))
     };
     assert_eq!(run("2"), (Some(0), String::new()));
     assert_eq!(run("2"), (Some(0), String::new()));
@@ -172,21 +172,10 @@ fn the_file_can_name_certificates() {
 #[test]
 fn the_server_of_the_file_is_used_without_a_url() {
     let scene = Scene::new();
-    let server = format!("[server]\nurls = [\"{}\"]\n", scene.server.url());
-    scene.write(
-        "server.toml",
-        &format!("{server}[locks]\nname_prefix = \"shop:\"\nwatchdog_lease = \"2s\"\n"),
-    );
-    let mut command = scene.lockkeeper(&[
-        "run",
-        "--config",
-        "server.toml",
-        "lock",
-        "--",
-        "sh",
-        "-c",
-        "touch ready; until [ -e done ]; do sleep 0.01; done",
-    ]);
+    let (url, locks) = (scene.server.url(), "name_prefix = 'shop:'\nwatchdog_lease = '2s'");
+    scene.write("server.toml", &format!("[server]\nurls = ['{url}']\n[locks]\n{locks}\n"));
+    let script = "touch ready; until [ -e done ]; do sleep 0.01; done";
+    let mut command = scene.lockkeeper(&["run", "--config", "server.toml", "lock", "--", "sh", "-c", script]);
     let mut front = command.env_remove("LOCKKEEPER_URL").spawn().expect("lockkeeper runs");
     wait_until("the command runs", || scene.dir().join("ready").exists());
     assert_eq!(scene.keys(), ["shop:lock"]);

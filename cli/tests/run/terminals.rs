@@ -9,17 +9,34 @@ use std::time::{Duration, Instant};
 use super::support::{Contender, LEASE, Scene, wait_until};
 
 /// A shell script at a terminal. Dropping it hangs up.
-struct Terminal(Child);
+pub(crate) struct Terminal(pub(crate) Child);
 
 impl Terminal {
-    fn runs(scene: &Scene, script: &str) -> Self {
+    pub(crate) fn runs(scene: &Scene, script: &str) -> Self {
         let mut command = scene.program("script");
         let line = script.replace("LOCKKEEPER", &format!("{:?}", env!("CARGO_BIN_EXE_lockkeeper")));
         command.args(["-qefc", &line, "/dev/null"]).env("SHELL", "/bin/sh");
         Self(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("script runs"))
     }
 
-    fn types(&mut self, keys: &str) {
+    /// A script that makes the file `ready` when its command runs.
+    #[track_caller]
+    fn is_ready(scene: &Scene, script: &str) -> Self {
+        let terminal = Self::runs(scene, script);
+        wait_until("the command runs", || scene.dir().join("ready").exists());
+        scene.remove("ready");
+        terminal
+    }
+
+    /// The command reads a line, writes it to the file `said`, and ends.
+    #[track_caller]
+    fn reads(mut self, scene: &Scene) {
+        self.types("hello\n");
+        assert_eq!(self.code(), Some(0));
+        assert_eq!(scene.read("said"), "hello\n");
+    }
+
+    pub(crate) fn types(&mut self, keys: &str) {
         let input = self.0.stdin.as_mut().expect("a pipe");
         input.write_all(keys.as_bytes()).expect("the terminal is there");
         input.flush().expect("the terminal is there");
@@ -59,7 +76,7 @@ impl Terminal {
 
     /// Waits for the end, and returns the exit code.
     #[track_caller]
-    fn code(mut self) -> Option<i32> {
+    pub(crate) fn code(mut self) -> Option<i32> {
         wait_until("the script ends", || self.0.try_wait().expect("a status").is_some());
         self.0.wait().expect("a status").code()
     }
@@ -78,12 +95,8 @@ fn the_command_reads_from_the_terminal() {
     for redirect in ["", ">out"] {
         let script =
             format!("LOCKKEEPER run lock -- sh -c 'touch ready; read line; echo $line > said' {redirect}");
-        let mut terminal = Terminal::runs(&scene, &script);
-        wait_until("the command runs", || scene.dir().join("ready").exists());
-        terminal.types("hello\n");
-        assert_eq!(terminal.code(), Some(0), "{redirect}");
-        assert_eq!(scene.read("said"), "hello\n", "{redirect}");
-        scene.remove("ready");
+        Terminal::is_ready(&scene, &script).reads(&scene);
+        scene.remove("said");
     }
 }
 
@@ -92,11 +105,9 @@ fn control_c_reaches_the_command() {
     let scene = Scene::new();
     for input in ["", "</dev/null"] {
         let script = format!("LOCKKEEPER run lock -- sh -c 'touch ready; exec sleep 60' {input}");
-        let mut terminal = Terminal::runs(&scene, &script);
-        wait_until("the command runs", || scene.dir().join("ready").exists());
+        let mut terminal = Terminal::is_ready(&scene, &script);
         terminal.types("\x03");
         assert_eq!(terminal.code(), Some(130), "{input}");
-        scene.remove("ready");
     }
     assert!(scene.keys().is_empty());
 }
@@ -104,12 +115,8 @@ fn control_c_reaches_the_command() {
 #[test]
 fn the_terminal_comes_back() {
     let scene = Scene::new();
-    let mut terminal =
-        Terminal::runs(&scene, "LOCKKEEPER run lock -- true; touch ready; read line; echo $line > said");
-    wait_until("the command has ended", || scene.dir().join("ready").exists());
-    terminal.types("hello\n");
-    assert_eq!(terminal.code(), Some(0));
-    assert_eq!(scene.read("said"), "hello\n");
+    let script = "LOCKKEEPER run lock -- true; touch ready; read line; echo $line > said";
+    Terminal::is_ready(&scene, script).reads(&scene);
 }
 
 /// A command that was suspended with Ctrl-Z. Return continues it, and it ends when it has read a line.
@@ -117,8 +124,7 @@ fn suspended(scene: &Scene) -> Terminal {
     // It forks nothing: a process that is stopped between `vfork` and `exec` keeps its parent from being stopped.
     let command = "sh -c \": > ready; read line; echo \\$line > said\"";
     let script = format!("set -m; LOCKKEEPER run lock -- {command}; touch suspended; read x; fg; exit $?");
-    let mut terminal = Terminal::runs(scene, &format!("bash -c '{script}'"));
-    wait_until("the command runs", || scene.dir().join("ready").exists());
+    let mut terminal = Terminal::is_ready(scene, &format!("bash -c '{script}'"));
     terminal.types("\x1a");
     wait_until("it is suspended", || scene.dir().join("suspended").exists());
     terminal
@@ -130,9 +136,7 @@ fn control_z_suspends_both_and_fg_continues_them() {
     let mut terminal = suspended(&scene);
     assert_eq!(scene.keys(), ["lock"]);
     terminal.types("\n");
-    terminal.types("hello\n");
-    assert_eq!(terminal.code(), Some(0));
-    assert_eq!(scene.read("said"), "hello\n");
+    terminal.reads(&scene);
 }
 
 /// The keeper renews the lock meanwhile, and tells so before anything else is done.
@@ -143,9 +147,7 @@ fn a_suspension_that_is_longer_than_the_lease_costs_nothing() {
     let start = Instant::now();
     wait_until("two leases are over", || start.elapsed() > 2 * LEASE);
     terminal.types("\n");
-    terminal.types("hello\n");
-    assert_eq!(terminal.code(), Some(0));
-    assert_eq!(scene.read("said"), "hello\n");
+    terminal.reads(&scene);
 }
 
 #[test]
@@ -153,11 +155,10 @@ fn a_command_whose_input_is_a_pipe_reads_from_the_terminal_and_is_interrupted() 
     let scene = Scene::new();
     let command = "sh -c 'touch ready; read line </dev/tty; echo $line > said'";
     for (keys, code) in [("hello\n", 0), ("\x03", 130)] {
-        let mut terminal = Terminal::runs(&scene, &format!("echo data | LOCKKEEPER run lock -- {command}"));
-        wait_until("the command runs", || scene.dir().join("ready").exists());
+        let script = format!("echo data | LOCKKEEPER run lock -- {command}");
+        let mut terminal = Terminal::is_ready(&scene, &script);
         terminal.types(keys);
         assert_eq!(terminal.code(), Some(code));
-        scene.remove("ready");
     }
     assert_eq!(scene.read("said"), "hello\n");
 }
@@ -218,9 +219,8 @@ fn control_z_without_a_shell_suspends_nothing() {
     for redirect in ["", ">out"] {
         let scene = Scene::new();
         let command = "sh -c ': > ready; until [ -e leave ]; do :; done; exit 4'";
-        let mut terminal =
-            Terminal::runs(&scene, &format!("exec LOCKKEEPER run lock -- {command} {redirect}"));
-        wait_until("the command runs", || scene.dir().join("ready").exists());
+        let script = format!("exec LOCKKEEPER run lock -- {command} {redirect}");
+        let mut terminal = Terminal::is_ready(&scene, &script);
         terminal.types("\x1a");
         sleep(Duration::from_millis(200)); // nothing tells that it was not suspended
         scene.write("leave", "");
@@ -256,11 +256,7 @@ fn a_pager_keeps_the_terminal() {
     let scene = Scene::new();
     let command = "sh -c 'touch ready; until [ -e done ]; do sleep 0.01; done'";
     let pager = "sh -c 'read line </dev/tty; echo $line > said; touch done'";
-    let mut terminal = Terminal::runs(&scene, &format!("LOCKKEEPER run lock -- {command} | {pager}"));
-    wait_until("the command runs", || scene.dir().join("ready").exists());
-    terminal.types("hello\n");
-    assert_eq!(terminal.code(), Some(0));
-    assert_eq!(scene.read("said"), "hello\n");
+    Terminal::is_ready(&scene, &format!("LOCKKEEPER run lock -- {command} | {pager}")).reads(&scene);
 }
 
 #[test]

@@ -1,44 +1,39 @@
 //! `lockkeeper top` at a terminal, which `script` makes.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::num::NonZero;
-use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use lockkeeper_testkit::signal;
 
-use super::support::{Contender, Scene, text, wait_until};
+use super::support::{Contender, Scene, json, text, wait_until};
+use super::terminals::Terminal;
 
 /// The command at a terminal of a given size. Dropping it hangs up.
 struct Top {
-    script: Child,
+    terminal: Terminal,
     screen: Arc<Mutex<vt100::Parser>>,
 }
 
 impl Top {
     fn runs(scene: &Scene, (columns, lines): (u16, u16), args: &str) -> Self {
-        let mut command = scene.program("script");
-        let program = env!("CARGO_BIN_EXE_lockkeeper");
-        let line = format!("stty cols {columns} rows {lines}; exec {program:?} top {args}");
-        command.args(["-qefc", &line, "/dev/null"]).env("SHELL", "/bin/sh");
-        let mut script = command.stdin(Stdio::piped()).spawn().expect("script runs");
+        let script = format!("stty cols {columns} rows {lines}; exec LOCKKEEPER top {args}");
+        let mut terminal = Terminal::runs(scene, &script);
         let [columns, lines] = [columns, lines].map(|size| NonZero::new(size).expect("a size"));
         let screen = Arc::new(Mutex::new(vt100::Parser::new(lines, columns, 0)));
-        let (mut output, to) = (script.stdout.take().expect("a pipe"), Arc::clone(&screen));
+        let (mut output, to) = (terminal.0.stdout.take().expect("a pipe"), Arc::clone(&screen));
         thread::spawn(move || {
             let mut part = [0; 4_096];
             while let Ok(count @ 1..) = output.read(&mut part) {
                 to.lock().unwrap_or_else(PoisonError::into_inner).process(&part[..count]);
             }
         });
-        Self { script, screen }
+        Self { terminal, screen }
     }
 
     fn types(&mut self, keys: &str) {
-        let input = self.script.stdin.as_mut().expect("a pipe");
-        input.write_all(keys.as_bytes()).expect("the terminal is there");
-        input.flush().expect("the terminal is there");
+        self.terminal.types(keys);
     }
 
     fn text(&self) -> String {
@@ -53,21 +48,14 @@ impl Top {
 
     /// Waits for the end. The terminal is as it was. Returns the exit code.
     #[track_caller]
-    fn code(mut self) -> Option<i32> {
-        wait_until("top ends", || self.script.try_wait().expect("a status").is_some());
+    fn code(self) -> Option<i32> {
+        let code = self.terminal.code();
         let is_restored = || {
             let parser = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
             !parser.screen().alternate_screen() && !parser.screen().hide_cursor()
         };
         wait_until("the terminal is as it was", is_restored);
-        self.script.wait().expect("a status").code()
-    }
-}
-
-impl Drop for Top {
-    fn drop(&mut self) {
-        let _ = self.script.kill();
-        let _ = self.script.wait();
+        code
     }
 }
 
@@ -75,6 +63,12 @@ impl Drop for Top {
 fn java_lock(scene: &Scene, name: &str) {
     let _: u64 = scene.server.run(&["HSET", name, "8743c9c0-0795-4907-87fd-6c719a6b4586:77", "1"]);
     let _: u64 = scene.server.run(&["PEXPIRE", name, "60000"]);
+}
+
+fn ten_thousand_locks(scene: &Scene) {
+    let fill = "for i = 1, 10000 do local key = string.format('lock:%05d', i) \
+                redis.call('hset', key, '0-0-0-0-a:' .. i, 1) redis.call('pexpire', key, 600000) end";
+    let _: Option<String> = scene.server.run(&["EVAL", fill, "0"]);
 }
 
 #[test]
@@ -86,8 +80,7 @@ fn a_lock_is_shown_and_released_at_80_and_200_columns() {
         let holder = Contender::plain(&scene, who).enters();
         top.shows("lockkeeper top: 1 lock");
         top.shows("lock  ");
-        let shown: serde_json::Value =
-            serde_json::from_str(&text(&scene.output(&["show", "--json", "lock"]))).expect("JSON");
+        let shown = json(&scene.output(&["show", "--json", "lock"]));
         let word = |field: &str| shown["holders"][0][field].as_str().expect("text").to_owned();
         let (owner, process) = (word("owner"), word("identity"));
         if columns == 200 {
@@ -157,7 +150,7 @@ fn a_signal_ends_it_and_restores_the_terminal() {
     for name in ["TERM", "HUP"] {
         let top = Top::runs(&scene, (80, 24), "");
         top.shows("lockkeeper top: 0 locks");
-        let id = scene.processes.command_of(top.script.id()).expect("the command");
+        let id = scene.processes.command_of(top.terminal.0.id()).expect("the command");
         signal(id, name);
         assert_eq!(top.code(), Some(0), "{name}");
     }
@@ -166,9 +159,7 @@ fn a_signal_ends_it_and_restores_the_terminal() {
 #[test]
 fn ten_thousand_locks_are_shown_sorted_and_filtered() {
     let scene = Scene::new();
-    let fill = "for i = 1, 10000 do local key = string.format('lock:%05d', i) \
-                redis.call('hset', key, '0-0-0-0-a:' .. i, 1) redis.call('pexpire', key, 600000) end";
-    let _: Option<String> = scene.server.run(&["EVAL", fill, "0"]);
+    ten_thousand_locks(&scene);
     let mut top = Top::runs(&scene, (80, 24), "'lock:*'");
     top.shows("lockkeeper top: 10000 locks");
     top.shows("lock:00021");
@@ -187,9 +178,7 @@ fn ten_thousand_locks_are_shown_sorted_and_filtered() {
 #[test]
 fn a_key_on_the_screen_that_becomes_other_data_disturbs_no_look() {
     let scene = Scene::new();
-    let fill = "for i = 1, 10000 do local key = string.format('lock:%05d', i) \
-                redis.call('hset', key, '0-0-0-0-a:' .. i, 1) redis.call('pexpire', key, 600000) end";
-    let _: Option<String> = scene.server.run(&["EVAL", fill, "0"]);
+    ten_thousand_locks(&scene);
     let top = Top::runs(&scene, (80, 24), "'lock:*'");
     top.shows("lock:00021");
     let _: () = scene.server.run(&["SET", "lock:00001", "text"]);

@@ -52,8 +52,7 @@ impl ClientName {
 
     /// Names the connection.
     pub(crate) async fn set(&self, connection: &mut MultiplexedConnection, server: &str) -> RedisResult<()> {
-        let reply = connection.send_packed_command(cmd("CLIENT").arg("SETNAME").arg(&self.name)).await?;
-        self.look_at(reply, server)
+        self.set_with(&[], connection, server).await.map(drop)
     }
 
     /// Reports that the server refuses the name, once for the client. Fails only if the server wants a login.

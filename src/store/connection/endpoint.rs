@@ -10,7 +10,7 @@ use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
     PushInfo, RedisConnectionInfo, RedisError, cmd,
 };
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
 use super::multiplexed::Multiplexed;
@@ -30,11 +30,11 @@ const DEFAULT_USER: &str = "default";
 /// The address of one server, and how this client connects to it.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
-    info: ConnectionInfo,
+    pub(crate) info: ConnectionInfo,
     /// The credentials that replace those in the address.
     pub(crate) credentials: Option<Credentials>,
     /// The time limit of a new connection.
-    limit: Duration,
+    pub(crate) limit: Duration,
 }
 
 impl Endpoint {
@@ -61,15 +61,6 @@ impl Endpoint {
             _ => ConnectionAddr::Tcp(host.to_owned(), port),
         };
         Self { info: self.info.clone().set_addr(address), ..self.clone() }
-    }
-
-    pub(crate) const fn info(&self) -> &ConnectionInfo {
-        &self.info
-    }
-
-    /// The same server with other settings, such as certificates.
-    pub(crate) fn with_info(self, info: ConnectionInfo) -> Self {
-        Self { info, ..self }
     }
 
     /// Host and port, if it has these.
@@ -100,14 +91,6 @@ impl Endpoint {
         client.get_async_pubsub().await
     }
 
-    /// Opens a connection for messages in single slots of a cluster, and returns it with what the server sends unasked.
-    pub(crate) async fn sharded_messages(
-        &self,
-    ) -> Result<(Multiplexed, UnboundedReceiver<PushInfo>), RedisError> {
-        let (pushes, received) = unbounded_channel();
-        Ok((self.with_pushes(pushes).await?, received))
-    }
-
     /// Opens a connection on which the server can send something unasked.
     pub(crate) async fn with_pushes(
         &self,
@@ -120,11 +103,6 @@ impl Endpoint {
         let client = self.client()?.get_connection_info().clone();
         let settings = client.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         open(&Client::open(client.set_redis_settings(settings))?, config).await
-    }
-
-    /// The time limit of a new connection.
-    pub(crate) const fn limit(&self) -> Duration {
-        self.limit
     }
 
     /// Host and port.
@@ -153,7 +131,7 @@ async fn open(client: &Client, config: AsyncConnectionConfig) -> Result<Multiple
     if let Some(stream) = simulated_stream(client).await {
         return over(stream?, client.get_connection_info().redis_settings(), config).await;
     }
-    Ok(client.get_multiplexed_async_connection_with_config(&config).await?.into())
+    Ok(Multiplexed::new(client.get_multiplexed_async_connection_with_config(&config).await?, None))
 }
 
 /// The stream of a simulated process that has a network of its own.

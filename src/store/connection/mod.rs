@@ -58,7 +58,7 @@ pub(crate) mod wire;
 
 pub(crate) use client_name::{ClientName, identity, in_line};
 pub(crate) use connection_index::{ConnectionCount, ConnectionIndex, Route};
-pub(crate) use dial::{CommandDial, MessageDial, connect, connect_to_master};
+pub(crate) use dial::{Dial, connect, connect_to_master};
 pub(crate) use endpoint::Endpoint;
 pub(crate) use multiplexed::Multiplexed;
 pub(crate) use server::{Connection, Server, TimeLimit};

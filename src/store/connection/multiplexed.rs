@@ -1,6 +1,5 @@
 //! A connection for commands, with the task that drives it.
 
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
@@ -12,42 +11,15 @@ use crate::store::task::Task;
 /// deliver a command much later.
 #[derive(Clone)]
 pub(crate) struct Multiplexed {
-    connection: MultiplexedConnection,
-    /// `None`: the library ends the task.
+    pub(crate) redis: MultiplexedConnection,
+    /// The server's clock, as this connection knows it.
+    pub(super) clock: Arc<Clock>,
     _driver: Option<Arc<Task>>,
-    clock: Arc<Clock>,
 }
 
 impl Multiplexed {
-    pub(super) fn new(
-        connection: MultiplexedConnection,
-        driver: impl Future<Output = ()> + Send + 'static,
-    ) -> Self {
-        Self { connection, _driver: Some(Arc::new(Task::spawn(driver))), clock: Arc::default() }
-    }
-
-    /// The server's clock, as this connection knows it.
-    pub(super) const fn clock(&self) -> &Arc<Clock> {
-        &self.clock
-    }
-}
-
-impl From<MultiplexedConnection> for Multiplexed {
-    fn from(connection: MultiplexedConnection) -> Self {
-        Self { connection, _driver: None, clock: Arc::default() }
-    }
-}
-
-impl Deref for Multiplexed {
-    type Target = MultiplexedConnection;
-
-    fn deref(&self) -> &MultiplexedConnection {
-        &self.connection
-    }
-}
-
-impl DerefMut for Multiplexed {
-    fn deref_mut(&mut self) -> &mut MultiplexedConnection {
-        &mut self.connection
+    /// `driver`: drives the connection, if the library does not.
+    pub(super) fn new(redis: MultiplexedConnection, driver: Option<Task>) -> Self {
+        Self { redis, clock: Arc::default(), _driver: driver.map(Arc::new) }
     }
 }

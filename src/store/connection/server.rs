@@ -12,7 +12,7 @@ use std::future::{poll_fn, ready};
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore, oneshot, watch};
 
 use super::connection_index::{ConnectionCount, ConnectionIndex};
-use super::dial::CommandDial;
+use super::dial::Dial;
 use super::endpoint::{Endpoint, authenticate};
 use super::multiplexed::Multiplexed;
 use super::outbox::Outbox;
@@ -38,7 +38,7 @@ use crate::base::timer::{Instant, timeout, timeout_at};
 use crate::protocol::{Call, Reply};
 use crate::store::task::Task;
 use crate::telemetry::report::Limit;
-use crate::telemetry::{Commands, ConnectionUse, Reconnects};
+use crate::telemetry::{Commands, Counter, reconnects};
 use sending::{Sender, Waiting};
 
 pub(crate) use connection::Connection;
@@ -54,7 +54,7 @@ const LEAST_CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 const SHARED_FAILURE: Duration = Duration::from_millis(20);
 
 pub(crate) struct Server {
-    dial: CommandDial,
+    dial: Dial,
     address: Arc<str>,
     connections: Box<[Mutex<State>]>,
     count: ConnectionCount,
@@ -63,7 +63,7 @@ pub(crate) struct Server {
     /// The runtime on which the client was made. The runtime of a caller can end earlier.
     runtime: Handle,
     replaced: Limit,
-    reconnects: Reconnects,
+    reconnects: Counter,
     commands: Commands,
     /// The turn on each connection that waits for replicas.
     turns: Box<[Semaphore]>,
@@ -73,7 +73,7 @@ pub(crate) struct Server {
     /// 1: another server has taken its place.
     has_left: Watched,
     /// Authenticates the connections when the credentials change.
-    login: OnceLock<Task>,
+    _login: Option<Task>,
 }
 
 enum State {
@@ -102,7 +102,7 @@ struct Open {
 
 impl Server {
     pub(crate) fn start(
-        dial: CommandDial,
+        dial: Dial,
         address: Arc<str>,
         config: &LockConfig,
         count: ConnectionCount,
@@ -110,7 +110,8 @@ impl Server {
     ) -> Arc<Self> {
         let command_timeout = config.command_timeout();
         let part_of_lease = LEAST_CONNECT_TIMEOUT.max(config.watchdog_lease() / 6);
-        let server = Arc::new(Self {
+        Arc::new_cyclic(|server| Self {
+            _login: dial.logins().map(|logins| Task::spawn(authenticate_again(Weak::clone(server), logins))),
             dial,
             address,
             connections: count.all().map(|_| Mutex::new(State::Closed(None))).collect(),
@@ -119,18 +120,13 @@ impl Server {
             connect_timeout: command_timeout.min(part_of_lease),
             runtime: Handle::current(),
             replaced: Limit::default(),
-            reconnects: Reconnects::of(ConnectionUse::Commands),
+            reconnects: reconnects("commands"),
             commands: Commands::new(),
             turns: count.all().map(|_| Semaphore::new(1)).collect(),
             link: Arc::clone(link),
             separates_slots: AtomicU64::new(0),
             has_left: Watched::default(),
-            login: OnceLock::new(),
-        });
-        if let Some(logins) = server.dial.logins() {
-            let _ = server.login.set(Task::spawn(authenticate_again(Arc::downgrade(&server), logins)));
-        }
-        server
+        })
     }
 
     /// The address, for errors and events.
@@ -254,17 +250,7 @@ impl Server {
 
     /// Until when the server of this connection may run a call, if the call [expires](Call::expires).
     fn valid_until(&self, connection: &Connection, call: &Call) -> u64 {
-        if call.expires() { connection.open.connection.clock().valid_until(self.command_timeout) } else { 0 }
-    }
-
-    /// Learns the server's time on a connection. An acquire that was not sent before has no part in a fault.
-    async fn learn_time(self: &Arc<Self>, connection: &Connection) -> Result<(), Fault> {
-        let asked = self.send(self.limit(), connection, async |c| wire::send(c, &cmd("TIME")).await).await;
-        let time = asked.map_err(|mut fault| {
-            fault.sent = Sent::No;
-            fault
-        })?;
-        connection.open.connection.clock().learn(&time).map_err(|fault| fault.at(&self.address))
+        if call.expires() { connection.open.connection.clock.valid_until(self.command_timeout) } else { 0 }
     }
 
     fn limit(&self) -> TimeLimit {
@@ -297,11 +283,6 @@ impl Server {
             *state = State::Closed(None);
         }
         state
-    }
-
-    /// Closes the connections of earlier generations.
-    fn close_earlier(&self) {
-        self.count.all().for_each(|index| drop(self.state(index)));
     }
 
     async fn connect(self: &Arc<Self>, index: ConnectionIndex) -> Result<Arc<Open>, Fault> {
@@ -355,7 +336,7 @@ impl Server {
 
     /// The runtime that drives a connection.
     fn runtime_of(&self, index: ConnectionIndex) -> &Handle {
-        if index.is_for_upkeep() { &self.link.upkeep().runtime } else { &self.runtime }
+        if index.is_for_upkeep() { &self.link.upkeep.runtime } else { &self.runtime }
     }
 
     fn begin(self: &Arc<Self>, index: ConnectionIndex) -> Connecting {
@@ -369,7 +350,8 @@ impl Server {
                 Ok(open) => State::Open(Arc::clone(open)),
                 Err(fault) => State::Closed(Some((Instant::now(), fault.clone()))),
             };
-            server.close_earlier();
+            // Closes the connections of earlier generations.
+            server.count.all().for_each(|index| drop(server.state(index)));
             result
         });
         let address = Arc::clone(&self.address);
@@ -400,27 +382,27 @@ impl Server {
     /// Makes a connection. If the name can lead to another server, also asks which one this is.
     async fn dial(&self, index: ConnectionIndex) -> Result<(Multiplexed, Option<RunId>), Fault> {
         let mut connection = self.connect_for(index).await?;
-        let run = if self.link.can_switch() { None } else { self.dial.run_id(&mut connection).await };
+        let run = if self.link.can_switch { None } else { self.dial.run_id(&mut connection.redis).await };
         Ok((connection, run))
     }
 
     /// Connects. A connection for renewals asks the server to tell which keys others change. Where that is refused, renewals go on as
     /// without it.
     async fn connect_for(&self, index: ConnectionIndex) -> Result<Multiplexed, Fault> {
-        let (name, address) = (self.link.name(), &self.address);
+        let (name, address) = (&*self.link.name, &self.address);
         if !index.is_for_upkeep() {
             return self.dial.connect(name, address).await;
         }
-        let changes = &self.link.upkeep().changes;
+        let changes = &self.link.upkeep.changes;
         let mut connected = self.dial.connect_with_pushes(name, address, changes).await;
-        if let Some(Err(_)) = connected {
+        if connected.is_err() {
             // A connection that breaks meanwhile looks like a refusal, and would tell of nothing until it ends.
             connected = self.dial.connect_with_pushes(name, address, changes).await;
         }
         let refusal = match connected {
-            Some(Ok(mut connection)) => {
+            Ok(mut connection) => {
                 let track = cmd("CLIENT").arg("TRACKING").arg("ON").arg("NOLOOP").clone();
-                match wire::send(&mut connection, &track).await {
+                match wire::send(&mut connection.redis, &track).await {
                     Ok(_) => {
                         self.link.told_of_changes();
                         return Ok(connection);
@@ -429,8 +411,7 @@ impl Server {
                     Err(error) => wire::fault(error).to_string(),
                 }
             }
-            Some(Err(fault)) => fault.to_string(),
-            None => "a pool makes the connection".to_owned(),
+            Err(fault) => fault.to_string(),
         };
         let connection = self.dial.connect_beside_pool(name, address).await?;
         if self.link.refuses_changes() {
@@ -449,10 +430,10 @@ impl Server {
         connection: &Connection,
         command: impl AsyncFnOnce(&mut MultiplexedConnection) -> redis::RedisResult<T>,
     ) -> Result<T, Fault> {
-        let mut multiplexed = MultiplexedConnection::clone(&connection.open.connection);
+        let mut multiplexed = connection.open.connection.redis.clone();
         let mut running = pin!(command(&mut multiplexed));
         let mut polls = 0_u32;
-        let can_leave = self.link.can_switch();
+        let can_leave = self.link.can_switch;
         let mut left = can_leave.then(|| Box::pin(self.has_left.until(|has_left| has_left > 0)));
         let counted = poll_fn(|context| {
             polls += 1;
@@ -502,7 +483,7 @@ impl Server {
         }
         let (server, connection) = (Arc::clone(self), connection.clone());
         task::spawn_on(self.runtime_of(connection.index), async move {
-            let mut multiplexed = connection.open.connection.clone();
+            let mut multiplexed = connection.open.connection.redis.clone();
             match timeout(PROBE_TIMEOUT, wire::send(&mut multiplexed, &cmd("PING"))).await {
                 Ok(Ok(_)) => {}
                 Ok(Err(_)) => server.discard(&connection, "it broke"),
@@ -520,7 +501,7 @@ impl Server {
         drop(state);
         connection.open.outbox.close(reason);
         if replaced.is_some() {
-            self.reconnects.count();
+            self.reconnects.increment(1);
             if let Some(unreported) = self.replaced.ask() {
                 tracing::info!(
                     server = %self.address, connection = connection.number(), reason, unreported,

@@ -10,11 +10,11 @@ use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, RedisConnectionInfo, RedisResult};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::sync::watch;
 
 use super::endpoint::logged_in;
 use super::multiplexed::Multiplexed;
-use crate::base::credentials::{Credentials, Login};
+use crate::base::credentials::Credentials;
+use crate::store::task::Task;
 
 /// Opens streams to one server.
 #[derive(Clone)]
@@ -63,11 +63,6 @@ impl StreamDial {
         PubSub::new(&self.settings(), stream).await
     }
 
-    /// The changes of the credentials, if they can change.
-    pub(crate) fn logins(&self) -> Option<watch::Receiver<Login>> {
-        self.credentials.as_ref().map(Credentials::changes)
-    }
-
     async fn open(&self) -> io::Result<Box<dyn Stream>> {
         // A panic of the connector must not end the task that subscribes, so it becomes an error.
         let opening = AssertUnwindSafe(async { (self.connector)().await }).catch_unwind().await;
@@ -86,5 +81,5 @@ pub(super) async fn over(
     config: AsyncConnectionConfig,
 ) -> RedisResult<Multiplexed> {
     let (connection, driver) = MultiplexedConnection::new_with_config(settings, stream, config).await?;
-    Ok(Multiplexed::new(connection, driver))
+    Ok(Multiplexed::new(connection, Some(Task::spawn(driver))))
 }

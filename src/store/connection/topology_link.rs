@@ -16,12 +16,13 @@ pub(crate) struct TopologyLink {
     reports: Notify,
     connections: AtomicU64,
     is_sharded: AtomicBool,
-    can_switch: bool,
+    /// Whether another server can become the master, perhaps without the last writes.
+    pub(crate) can_switch: bool,
     /// Whether the keys of a command have to be in one slot.
-    has_slots: bool,
+    pub(crate) has_slots: bool,
     /// What the connections are called.
-    name: Arc<ClientName>,
-    upkeep: Upkeep,
+    pub(crate) name: Arc<ClientName>,
+    pub(crate) upkeep: Upkeep,
     /// A connection for renewals was made that tells which keys others change.
     has_told: AtomicBool,
     /// The last connection for renewals tells of no changes.
@@ -31,7 +32,7 @@ pub(crate) struct TopologyLink {
     /// Counts how often the connections to a single server had to be made anew.
     generation: AtomicU64,
     /// The generation of the latest connection for commands.
-    reached: Watched,
+    pub(crate) reached: Watched,
     /// The run of the server that the connections of the latest generation reached, and this generation.
     run: Mutex<Option<(u64, RunId)>>,
 }
@@ -70,26 +71,6 @@ impl TopologyLink {
             reached: Watched::default(),
             run: Mutex::default(),
         }
-    }
-
-    /// Whether another server can become the master, perhaps without the last writes.
-    pub(crate) const fn can_switch(&self) -> bool {
-        self.can_switch
-    }
-
-    /// Whether the keys of a command have to be in one slot.
-    pub(crate) const fn has_slots(&self) -> bool {
-        self.has_slots
-    }
-
-    /// What the connections are called.
-    pub(crate) fn name(&self) -> &ClientName {
-        &self.name
-    }
-
-    /// What the connections for renewals need.
-    pub(crate) const fn upkeep(&self) -> &Upkeep {
-        &self.upkeep
     }
 
     /// Whether a server tells which keys others change, as far as is known: the first renewal or look connects.
@@ -165,16 +146,6 @@ impl TopologyLink {
             self.reached.modify(|reached| generation.max(reached));
         }
         generation
-    }
-
-    /// The generation of the latest connection for commands.
-    pub(crate) fn reached(&self) -> u64 {
-        self.reached.get()
-    }
-
-    /// Waits until a connection for commands has a later generation than this.
-    pub(crate) async fn reached_later(&self, generation: u64) {
-        self.reached.until(|reached| reached > generation).await;
     }
 
     /// Whether messages stay in their slots.

@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind, Value};
 use smallvec::SmallVec;
 
-use super::outbox::{Group, Piece};
+use super::outbox::Group;
 use crate::base::config::Replication;
 use crate::base::fault::{Fault, FaultKind, Redirect, Sent};
 use crate::protocol::{Arg, Call, Form, Reply, millis, owner_text};
@@ -50,9 +50,9 @@ pub(crate) async fn evaluate_by_text(
 }
 
 /// Sends groups of calls in one write. Returns the reply to each group. It can be an error.
-pub(crate) async fn send_groups<T: Piece + Sync>(
+pub(crate) async fn send_groups<A: Sync>(
     connection: &mut MultiplexedConnection,
-    groups: &[Group<T>],
+    groups: &[Group<A>],
     is_sharded: bool,
     valid_until: u64,
 ) -> RedisResult<Vec<Value>> {
@@ -72,19 +72,19 @@ pub(crate) async fn send_groups<T: Piece + Sync>(
     let replies = connection.send_packed_commands(&all, 0, all.len()).await?;
     let mut replies = replies.into_iter();
     // Skips the reply to `ASKING`, which says nothing about a call.
-    let reply = |group: &Group<T>| replies.nth(usize::from(group.mode.is_asking()));
+    let reply = |group: &Group<A>| replies.nth(usize::from(group.mode.is_asking()));
     Ok(groups.iter().map_while(reply).collect())
 }
 
 /// Returns the command that runs the calls of a group.
-fn group_command<T: Piece>(Group { mode, calls }: &Group<T>, is_sharded: bool, valid_until: u64) -> Cmd {
-    let script = calls[0].call().script;
+fn group_command<A>(Group { mode, calls }: &Group<A>, is_sharded: bool, valid_until: u64) -> Cmd {
+    let script = calls[0].place.call.script;
     let form = match script.batch_form(is_sharded) {
         Some(batch) if calls.len() > 1 => batch,
         _ => script.form(is_sharded),
     };
     let (name, script) = if mode.is_text() { ("EVAL", &*form.source) } else { ("EVALSHA", hash(form)) };
-    command(name, script, calls.iter().map(Piece::call), valid_until)
+    command(name, script, calls.iter().map(|waiting| &waiting.place.call), valid_until)
 }
 
 /// What the batch form of a script replies for one call.

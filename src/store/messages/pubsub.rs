@@ -9,22 +9,16 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use redis::aio::{PubSubSink, PubSubStream};
 use redis::{FromRedisValue, PushInfo, PushKind, RedisError, RedisResult, Value, cmd};
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use crate::store::connection::{MessageDial, Multiplexed, TopologyLink, wire};
-
-/// A connection for messages.
-pub(super) enum Messages {
-    /// Messages that all servers of a cluster pass on to each other.
-    Plain(PubSubSink, PubSubStream),
-    /// Messages in one slot of a cluster.
-    Sharded(Multiplexed, UnboundedReceiver<PushInfo>),
-}
+use crate::store::connection::{Dial, Multiplexed, TopologyLink, wire};
 
 /// Sends the commands.
 #[derive(Clone)]
 pub(super) enum Sink {
+    /// For messages that all servers of a cluster pass on to each other.
     Plain(PubSubSink),
+    /// For messages in one slot of a cluster.
     Sharded(Multiplexed),
 }
 
@@ -47,42 +41,27 @@ pub(super) enum Received {
 
 /// What became of a command for several channels.
 #[derive(Default)]
-pub(super) struct Subscribed {
-    pub(super) active: Vec<Arc<str>>,
+pub(super) struct Changed {
+    /// The subscriptions that began or ended.
+    pub(super) done: Vec<Arc<str>>,
     /// The user may not subscribe: either to one of these, or to each.
     pub(super) refused: Option<(Vec<Arc<str>>, RedisError)>,
-    /// Another server has their slots, or the slots are under way.
+    /// Another server has their slots, or the slots are under way, or the cluster has no majority.
     pub(super) elsewhere: Vec<Arc<str>>,
 }
 
-/// What became of a command that ends subscriptions.
-#[derive(Default)]
-pub(super) struct Unsubscribed {
-    pub(super) ended: Vec<Arc<str>>,
-    /// The server keeps the subscription. Redis 8 does so while the slot is under way, or while the cluster has no majority.
-    pub(super) refused: Vec<Arc<str>>,
-}
-
-impl Messages {
-    /// Opens a connection for the messages of one server.
-    pub(super) async fn connect(dial: &MessageDial, link: &TopologyLink) -> RedisResult<Self> {
-        match dial {
-            MessageDial::Endpoint(endpoint) if link.is_sharded() => {
-                let (mut connection, pushes) = endpoint.sharded_messages().await?;
-                link.name().set(&mut connection, &endpoint.address()).await?;
-                Ok(Self::Sharded(connection, pushes))
-            }
-            _ => {
-                let (sink, stream) = dial.connect().await?.split();
-                Ok(Self::Plain(sink, stream))
-            }
+/// Opens a connection for the messages of one server.
+pub(super) async fn connect(dial: &Dial, link: &TopologyLink) -> RedisResult<(Sink, Stream)> {
+    match dial {
+        Dial::Endpoint(endpoint) if link.is_sharded() => {
+            let (pushes, received) = unbounded_channel();
+            let mut connection = endpoint.with_pushes(pushes).await?;
+            link.name.set(&mut connection.redis, &endpoint.address()).await?;
+            Ok((Sink::Sharded(connection), Stream::Sharded(received)))
         }
-    }
-
-    pub(super) fn split(self) -> (Sink, Stream) {
-        match self {
-            Self::Plain(sink, stream) => (Sink::Plain(sink), Stream::Plain(stream)),
-            Self::Sharded(connection, pushes) => (Sink::Sharded(connection), Stream::Sharded(pushes)),
+        _ => {
+            let (sink, stream) = dial.messages().await?.split();
+            Ok((Sink::Plain(sink), Stream::Plain(stream)))
         }
     }
 }
@@ -96,33 +75,33 @@ impl Sink {
     pub(super) async fn ping(&mut self) -> RedisResult<()> {
         match self {
             Self::Plain(sink) => sink.ping::<Value>().await.map(drop),
-            Self::Sharded(connection) => match wire::send(connection, &cmd("PING")).await? {
+            Self::Sharded(connection) => match wire::send(&mut connection.redis, &cmd("PING")).await? {
                 Value::SimpleString(_) => Ok(()),
                 _ => Err(wire::broken(MIXED_UP)),
             },
         }
     }
 
-    pub(super) async fn subscribe(&mut self, channels: Vec<Arc<str>>) -> RedisResult<Subscribed> {
+    pub(super) async fn subscribe(&mut self, channels: Vec<Arc<str>>) -> RedisResult<Changed> {
         let connection = match self {
             Self::Sharded(connection) => connection,
             Self::Plain(sink) => {
                 let refused = match sink.subscribe(names(&channels)).await {
-                    Ok(()) => return Ok(Subscribed { active: channels, ..Subscribed::default() }),
+                    Ok(()) => return Ok(Changed { done: channels, ..Changed::default() }),
                     // Only a missing right is final. Other refusals are temporary, such as that of a busy server: the
                     // caller makes a new connection and asks again.
                     Err(error) if is_permission(&error) => error,
                     Err(error) => return Err(error),
                 };
-                return Ok(Subscribed { refused: Some((channels, refused)), ..Subscribed::default() });
+                return Ok(Changed { refused: Some((channels, refused)), ..Changed::default() });
             }
         };
-        let mut subscribed = Subscribed::default();
+        let mut subscribed = Changed::default();
         let replies = each(connection, "SSUBSCRIBE", &channels).await?;
         for (channel, reply) in channels.into_iter().zip(replies) {
             match reply.extract_error() {
                 Ok(reply) if is_push(&reply, &PushKind::SSubscribe, &channel) => {
-                    subscribed.active.push(channel)
+                    subscribed.done.push(channel)
                 }
                 Ok(_) => return Err(wire::broken(MIXED_UP)),
                 Err(error) if is_permission(&error) => {
@@ -135,25 +114,26 @@ impl Sink {
         Ok(subscribed)
     }
 
-    pub(super) async fn unsubscribe(&mut self, channels: Vec<Arc<str>>) -> RedisResult<Unsubscribed> {
+    pub(super) async fn unsubscribe(&mut self, channels: Vec<Arc<str>>) -> RedisResult<Changed> {
         let connection = match self {
             Self::Sharded(connection) => connection,
             Self::Plain(sink) => {
                 sink.unsubscribe(names(&channels)).await?;
-                return Ok(Unsubscribed { ended: channels, ..Unsubscribed::default() });
+                return Ok(Changed { done: channels, ..Changed::default() });
             }
         };
-        let mut unsubscribed = Unsubscribed::default();
+        let mut unsubscribed = Changed::default();
         let replies = each(connection, "SUNSUBSCRIBE", &channels).await?;
         for (channel, reply) in channels.into_iter().zip(replies) {
             match reply.extract_error() {
                 Ok(reply) if is_push(&reply, &PushKind::SUnsubscribe, &channel) => {
-                    unsubscribed.ended.push(channel);
+                    unsubscribed.done.push(channel);
                 }
                 Ok(_) => return Err(wire::broken(MIXED_UP)),
                 // The slot of the channel has moved to another server, so this server has ended the subscription.
-                Err(error) if error.code() == Some("MOVED") => unsubscribed.ended.push(channel),
-                Err(_) => unsubscribed.refused.push(channel),
+                Err(error) if error.code() == Some("MOVED") => unsubscribed.done.push(channel),
+                // The server keeps the subscription. Redis 8 does so.
+                Err(_) => unsubscribed.elsewhere.push(channel),
             }
         }
         Ok(unsubscribed)
@@ -190,7 +170,7 @@ async fn each(connection: &mut Multiplexed, name: &str, channels: &[Arc<str>]) -
     for channel in channels {
         commands.cmd(name).arg(channel.as_bytes());
     }
-    connection.send_packed_commands(&commands, 0, channels.len()).await
+    connection.redis.send_packed_commands(&commands, 0, channels.len()).await
 }
 
 fn is_push(reply: &Value, expected: &PushKind, channel: &str) -> bool {

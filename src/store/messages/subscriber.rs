@@ -15,15 +15,15 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
 use super::Listener;
-use super::pubsub::{Messages, Received, Sink, Stream, Subscribed, Unsubscribed};
+use super::pubsub::{Changed, Received, Sink, Stream, connect};
 use crate::base::config::LockConfig;
 use crate::base::credentials::Login;
 use crate::base::jitter::Backoff;
 use crate::base::task;
-use crate::base::timer::{Elapsed, Instant, MissedTickBehavior, interval_at, sleep, timeout};
-use crate::store::connection::{MessageDial, TopologyLink, wire};
+use crate::base::timer::{Elapsed, Instant, sleep, timeout};
+use crate::store::connection::{Dial, TopologyLink, wire};
 use crate::telemetry::report::Limit;
-use crate::telemetry::{ConnectionUse, Reconnects};
+use crate::telemetry::{Counter, reconnects};
 
 /// While there is a subscription, the task sends a `PING` this often.
 const PING_EVERY: Duration = Duration::from_secs(1);
@@ -39,14 +39,15 @@ pub(super) struct Subscriber {
     orders: UnboundedSender<Order>,
 }
 
-enum Order {
-    Subscribe(Arc<str>),
-    Unsubscribe(Arc<str>),
+/// From now on, somebody wants the messages of a channel, or nobody does.
+struct Order {
+    channel: Arc<str>,
+    is_wanted: bool,
 }
 
 impl Subscriber {
     pub(super) fn start(
-        dial: MessageDial,
+        dial: Dial,
         address: Arc<str>,
         link: &Arc<TopologyLink>,
         config: &LockConfig,
@@ -58,27 +59,19 @@ impl Subscriber {
         Self { orders }
     }
 
-    pub(super) fn subscribe(&self, channel: &Arc<str>) {
-        self.order(Order::Subscribe(Arc::clone(channel)));
-    }
-
-    pub(super) fn unsubscribe(&self, channel: &Arc<str>) {
-        self.order(Order::Unsubscribe(Arc::clone(channel)));
-    }
-
-    fn order(&self, order: Order) {
+    pub(super) fn order(&self, channel: &Arc<str>, is_wanted: bool) {
         // The send fails only after the runtime of the task has ended. Then calls return that the runtime is gone.
         // There is no event here, because the callers have mutexes locked.
-        let _ = self.orders.send(order);
+        let _ = self.orders.send(Order { channel: Arc::clone(channel), is_wanted });
     }
 }
 
 struct Task {
-    dial: MessageDial,
+    dial: Dial,
     address: Arc<str>,
     link: Arc<TopologyLink>,
     disconnects: Limit,
-    reconnects: Reconnects,
+    reconnects: Counter,
     listener: Arc<dyn Listener>,
     orders: UnboundedReceiver<Order>,
     /// Channels that somebody wants.
@@ -113,8 +106,8 @@ enum End {
 
 enum Done {
     Pinged,
-    Subscribed(Subscribed),
-    Unsubscribed(Unsubscribed),
+    Subscribed(Changed),
+    Unsubscribed(Changed),
 }
 
 /// The changes of the credentials, if they can change.
@@ -124,7 +117,7 @@ type Command = BoxFuture<'static, Result<Result<Done, RedisError>, Elapsed>>;
 
 impl Task {
     fn new(
-        dial: MessageDial,
+        dial: Dial,
         address: Arc<str>,
         link: &Arc<TopologyLink>,
         config: &LockConfig,
@@ -136,7 +129,7 @@ impl Task {
             address,
             link: Arc::clone(link),
             disconnects: Limit::default(),
-            reconnects: Reconnects::of(ConnectionUse::Messages),
+            reconnects: reconnects("messages"),
             listener,
             orders,
             wanted: BTreeSet::new(),
@@ -161,18 +154,18 @@ impl Task {
             logins.mark_seen(); // the new connection uses the latest credentials
             // Read before the name is looked up: if the generation ends meanwhile, this connection counts as an old
             // one.
-            let (generation, reached) = (self.link.generation(), self.link.reached());
-            let connecting = Messages::connect(&self.dial, &self.link);
+            let (generation, reached) = (self.link.generation(), self.link.reached.get());
+            let connecting = connect(&self.dial, &self.link);
             let failed = match timeout(self.command_timeout, connecting).await {
-                Ok(Ok(connection)) => match self.serve(connection.split(), &mut logins, reached).await {
+                Ok(Ok(connection)) => match self.serve(connection, &mut logins, reached).await {
                     End::Closed => return,
                     End::Broken(reason) => {
                         self.link.ends(generation);
-                        self.reconnects.count();
+                        self.reconnects.increment(1);
                         Some(reason)
                     }
                     End::Refused(reason) => {
-                        self.reconnects.count();
+                        self.reconnects.increment(1);
                         Some(reason)
                     }
                     End::Moved | End::NewLogin => None,
@@ -201,14 +194,13 @@ impl Task {
     /// Uses one connection until it ends. `reached`: the generation of the connections for commands when it was made.
     async fn serve(&mut self, (sink, mut stream): (Sink, Stream), logins: &mut Logins, reached: u64) -> End {
         let link = Arc::clone(&self.link);
-        let mut moved = pin!(link.reached_later(reached));
+        let mut moved = pin!(link.reached.until(|later| later > reached));
         let (mut active, mut leaving) = (BTreeSet::new(), BTreeSet::new());
         self.changed.clone_from(&self.wanted);
         self.alone.clear();
         self.elsewhere.clear();
         let mut command: Option<Command> = None;
-        let mut ping = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
-        ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ping = pin!(sleep(PING_EVERY));
         loop {
             if command.is_none() {
                 command = self.next_command(&sink, &active, &mut leaving);
@@ -227,7 +219,8 @@ impl Task {
                 },
                 () = logins.changed() => return End::NewLogin,
                 () = &mut moved => return End::Moved,
-                _ = ping.tick(), if command.is_none() && !(active.is_empty() && self.elsewhere.is_empty()) => {
+                () = &mut ping, if command.is_none() && !(active.is_empty() && self.elsewhere.is_empty()) => {
+                    ping.as_mut().reset(Instant::now() + PING_EVERY);
                     self.changed.extend(self.elsewhere.drain(..));
                     let mut sink = sink.clone();
                     let pong = async move { sink.ping().await.map(|()| Done::Pinged) };
@@ -294,7 +287,7 @@ impl Task {
     fn finish(&mut self, done: Done, active: &mut BTreeSet<Arc<str>>) {
         match done {
             Done::Pinged => {}
-            Done::Subscribed(Subscribed { active: channels, refused, elsewhere }) => {
+            Done::Subscribed(Changed { done: channels, refused, elsewhere }) => {
                 if !channels.is_empty() {
                     self.subscribed_at.get_or_insert_with(Instant::now);
                 }
@@ -319,11 +312,11 @@ impl Task {
                     refused => self.alone.extend(refused.into_iter().flat_map(|(channels, _)| channels)),
                 }
             }
-            Done::Unsubscribed(Unsubscribed { ended, refused }) => {
-                for channel in ended {
+            Done::Unsubscribed(Changed { done, elsewhere, .. }) => {
+                for channel in done {
                     active.remove(&channel);
                 }
-                self.elsewhere.extend(refused);
+                self.elsewhere.extend(elsewhere);
             }
         }
     }
@@ -351,17 +344,12 @@ impl Task {
         open
     }
 
-    fn take(&mut self, order: Order) {
-        let channel = match order {
-            Order::Subscribe(channel) => {
-                self.wanted.insert(Arc::clone(&channel));
-                channel
-            }
-            Order::Unsubscribe(channel) => {
-                self.wanted.remove(&channel);
-                channel
-            }
-        };
+    fn take(&mut self, Order { channel, is_wanted }: Order) {
+        if is_wanted {
+            self.wanted.insert(Arc::clone(&channel));
+        } else {
+            self.wanted.remove(&channel);
+        }
         self.changed.insert(channel);
     }
 

@@ -14,15 +14,8 @@ use crate::base::sync::lock;
 use crate::store::task::Task;
 use crate::store::topology::{Address, Map, Topology};
 
-/// Which connection receives the messages of a channel.
-pub(crate) struct Subscriptions {
-    masters: Arc<Masters>,
-    /// Moves the subscriptions, if another server can become the master.
-    _moves: Option<Task>,
-}
-
 /// One connection for each master that has channels which somebody wants. In a cluster, a message stays in the slot of its channel.
-struct Masters {
+pub(crate) struct Subscriptions {
     topology: Arc<Topology>,
     config: LockConfig,
     listener: Arc<dyn Listener>,
@@ -40,56 +33,52 @@ struct State {
 }
 
 impl Subscriptions {
-    pub(crate) fn new(topology: &Arc<Topology>, config: &LockConfig, listener: Arc<dyn Listener>) -> Self {
-        let seen = topology.changes(); // taken before the map is read: no change is missed
+    /// Also returns what moves the subscriptions, if another server can become the master.
+    pub(crate) fn new(
+        topology: &Arc<Topology>,
+        config: &LockConfig,
+        listener: Arc<dyn Listener>,
+    ) -> (Arc<Self>, Option<Task>) {
+        let seen = topology.changes.get(); // taken before the map is read: no change is missed
         let map = topology.map();
-        if map.masters().into_iter().any(|master| topology.messages(master).is_none()) {
+        if map.masters().into_iter().any(|master| !topology.group.dial(master).has_messages()) {
             tracing::warn!("no address for messages: waiters poll");
         }
         let state = State { map, channels: BTreeSet::new(), subscribers: BTreeMap::new() };
-        let masters = Arc::new(Masters {
+        let subscriptions = Arc::new(Self {
             topology: Arc::clone(topology),
             config: config.clone(),
             listener,
             runtime: Handle::current(),
             state: Mutex::new(state),
         });
-        let moves = topology.can_switch().then(|| Task::spawn(follow(Arc::clone(&masters), seen)));
-        Self { masters, _moves: moves }
+        let moves = || Task::spawn(follow(Arc::clone(&subscriptions), seen));
+        let moves = topology.group.can_switch().then(moves);
+        (subscriptions, moves)
     }
 
     /// Begins to subscribe to a channel. [`Listener::subscribed`] tells when the subscription is active.
     pub(crate) fn subscribe(&self, channel: &Arc<str>) {
-        let (slot, mut state) = (self.masters.topology.slot(channel), lock(&self.masters.state));
+        let (slot, mut state) = (self.topology.slot(channel), lock(&self.state));
         state.channels.insert((slot, Arc::clone(channel)));
-        self.masters.place(&mut state, slot, channel);
+        self.place(&mut state, slot, channel);
     }
 
     pub(crate) fn unsubscribe(&self, channel: &Arc<str>) {
-        let (slot, mut state) = (self.masters.topology.slot(channel), lock(&self.masters.state));
+        let (slot, mut state) = (self.topology.slot(channel), lock(&self.state));
         state.channels.remove(&(slot, Arc::clone(channel)));
         if let Some(subscriber) = state.subscriber_of(&state.map, slot) {
-            subscriber.unsubscribe(channel);
+            subscriber.order(channel, false);
         }
     }
-}
 
-/// Moves subscriptions to the servers that have their slots. Changes that come together are one.
-async fn follow(masters: Arc<Masters>, mut seen: u64) {
-    loop {
-        seen = masters.topology.changed(seen).await;
-        masters.adopt(masters.topology.map());
-    }
-}
-
-impl Masters {
     /// Moves the channels of the slots that have another master.
     fn adopt(&self, map: Map) {
         let mut state = lock(&self.state);
         let before = mem::replace(&mut state.map, map);
         for (slot, channel) in state.channels_in(&before.difference(&state.map)) {
             if let Some(subscriber) = state.subscriber_of(&before, slot) {
-                subscriber.unsubscribe(&channel);
+                subscriber.order(&channel, false);
             }
             self.place(&mut state, slot, &channel);
         }
@@ -102,14 +91,28 @@ impl Masters {
     fn place(&self, State { map, subscribers, .. }: &mut State, slot: u16, channel: &Arc<str>) {
         let Some(master) = map.master(slot) else { return };
         if let Some(subscriber) = subscribers.get(master) {
-            return subscriber.subscribe(channel);
+            return subscriber.order(channel, true);
         }
-        let Some(dial) = self.topology.messages(master) else { return };
-        let (_entered, address) = (self.runtime.enter(), self.topology.name(master));
-        let (link, listener) = (self.topology.link(), Arc::clone(&self.listener));
-        let subscriber = Subscriber::start(dial, address, link, &self.config, listener);
-        subscriber.subscribe(channel);
+        let Topology { group, link, .. } = &*self.topology;
+        let dial = group.dial(master);
+        if !dial.has_messages() {
+            return;
+        }
+        let _entered = self.runtime.enter();
+        let listener = Arc::clone(&self.listener);
+        let subscriber = Subscriber::start(dial, group.name(master), link, &self.config, listener);
+        subscriber.order(channel, true);
         subscribers.insert(master.clone(), subscriber);
+    }
+}
+
+/// Moves subscriptions to the servers that have their slots. Changes that come together are one.
+async fn follow(subscriptions: Arc<Subscriptions>, mut seen: u64) {
+    let topology = &subscriptions.topology;
+    loop {
+        topology.changes.until(|changes| changes > seen).await;
+        seen = topology.changes.get();
+        subscriptions.adopt(topology.map());
     }
 }
 

@@ -18,36 +18,20 @@ use crate::store::connection::Endpoint;
 pub(super) struct Certificates {
     /// Those of the authorities that the client trusts.
     pub(super) root_cert: Option<Vec<u8>>,
-    /// The one that the client shows.
-    pub(super) client: Option<ClientCert>,
+    /// The one that the client shows, and its private key.
+    pub(super) client: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// A certificate of the client, and its private key.
-#[derive(Clone)]
-#[cfg_attr(
-    not(any(feature = "tls-native-tls", feature = "tls-rustls")),
-    expect(dead_code, reason = "nothing is made from files without TLS")
-)]
-pub(super) struct ClientCert {
-    pub(super) cert: Vec<u8>,
-    pub(super) key: Vec<u8>,
-}
-
-/// Files in the PEM format.
-pub(super) struct PemFiles {
-    pub(super) root_cert: Option<PathBuf>,
-    pub(super) client_cert: Option<PathBuf>,
-    pub(super) client_key: Option<PathBuf>,
-}
-
-impl PemFiles {
-    /// Reads the files. `None`: there are no files to read.
-    pub(super) fn read(self) -> Result<Option<Certificates>, ConfigError> {
-        let root_cert = self.root_cert.map(|path| content("root_cert", path)).transpose()?;
-        let client = match (self.client_cert, self.client_key) {
-            (Some(cert), Some(key)) => {
-                Some(ClientCert { cert: content("client_cert", cert)?, key: content("client_key", key)? })
-            }
+impl Certificates {
+    /// Reads files in the PEM format. `None`: there are no files to read.
+    pub(super) fn read(
+        root_cert: Option<PathBuf>,
+        client_cert: Option<PathBuf>,
+        client_key: Option<PathBuf>,
+    ) -> Result<Option<Self>, ConfigError> {
+        let root_cert = root_cert.map(|path| content("root_cert", path)).transpose()?;
+        let client = match (client_cert, client_key) {
+            (Some(cert), Some(key)) => Some((content("client_cert", cert)?, content("client_key", key)?)),
             (Some(_), None) => return Err(ConfigError::new("client_cert", "needs a `client_key`")),
             (None, Some(_)) => return Err(ConfigError::new("client_key", "needs a `client_cert`")),
             (None, None) => None,
@@ -59,7 +43,7 @@ impl PemFiles {
             let problem = "need a TLS feature of lockkeeper, such as `tokio-rustls-comp`";
             return Err(ConfigError::new("certificates", problem));
         }
-        Ok(Some(Certificates { root_cert, client }))
+        Ok(Some(Self { root_cert, client }))
     }
 }
 
@@ -79,9 +63,9 @@ pub(super) fn secured(
             Err(ConfigError::new("certificates", "are only for addresses that begin with `rediss://`"))
         }
         Some(certificates) => {
-            let info = add(certificates, endpoint.info());
+            let info = add(certificates, &endpoint.info);
             let info = info.map_err(|problem| ConfigError::new("certificates", problem))?;
-            Ok(endpoint.with_info(info))
+            Ok(Endpoint { info, ..endpoint })
         }
     }
 }
@@ -89,14 +73,13 @@ pub(super) fn secured(
 #[cfg(any(feature = "tls-native-tls", feature = "tls-rustls"))]
 fn add(certificates: &Certificates, info: &ConnectionInfo) -> Result<ConnectionInfo, String> {
     let Certificates { root_cert, client } = certificates.clone();
-    let client_cert = client.as_ref().map(|client| &client.cert);
+    let client_cert = client.as_ref().map(|(cert, _)| cert);
     for (field, pem) in [("root_cert", root_cert.as_ref()), ("client_cert", client_cert)] {
         if pem.is_some_and(|pem| !has_certificate(pem)) {
             return Err(format!("have a `{field}` without a certificate in the PEM format"));
         }
     }
-    let client_tls =
-        client.map(|ClientCert { cert, key }| ClientTlsConfig { client_cert: cert, client_key: key });
+    let client_tls = client.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
     let client = Client::build_with_tls(info.clone(), TlsCertificates { client_tls, root_cert });
     let client = client.map_err(|error| format!("cannot be used: {error}"))?;
     Ok(client.get_connection_info().clone())

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::Source;
-use super::certificates::PemFiles;
+use super::certificates::Certificates;
 use super::origin::{Origin, check_sentinel, nodes};
 use crate::base::error::ConfigError;
 
@@ -40,7 +40,7 @@ impl TryFrom<Fields> for Source {
 
     fn try_from(fields: Fields) -> Result<Self, ConfigError> {
         let Fields { kind, urls, master, sentinels, root_cert, client_cert, client_key } = fields;
-        let certificates = PemFiles { root_cert, client_cert, client_key }.read()?;
+        let certificates = Certificates::read(root_cert, client_cert, client_key)?;
         let only_sentinel = |field| Err(ConfigError::new(field, "is only for the kind `sentinel`"));
         let one = || match &urls[..] {
             [url] => Ok(url.clone()),

@@ -7,6 +7,7 @@
 use std::io;
 use std::time::Duration;
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::base::fault::{Fault, FaultKind, Sent};
@@ -50,28 +51,14 @@ pub(crate) async fn explained(fault: Fault, endpoint: Option<&Endpoint>) -> Faul
 
 /// What the port says: unasked, or when it is greeted in the way that the address does not expect.
 async fn heard(endpoint: &Endpoint) -> io::Result<Vec<u8>> {
-    let Some(address) = endpoint.host_and_port() else { return Ok(Vec::new()) };
-    let stream = TcpStream::connect(address).await?;
-    match timeout(QUIET, read(&stream)).await {
-        Ok(unasked) => return unasked,
-        Err(_) => stream.writable().await?,
+    let mut bytes = Vec::with_capacity(4096);
+    let Some(address) = endpoint.host_and_port() else { return Ok(bytes) };
+    let mut stream = TcpStream::connect(address).await?;
+    if timeout(QUIET, stream.read_buf(&mut bytes)).await.is_err() {
+        stream.write_all(if endpoint.is_tls() { b"PING\r\n" } else { TLS_GREETING }).await?;
+        stream.read_buf(&mut bytes).await?;
     }
-    stream.try_write(if endpoint.is_tls() { b"PING\r\n" } else { TLS_GREETING })?;
-    read(&stream).await
-}
-
-async fn read(stream: &TcpStream) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; 4096];
-    loop {
-        stream.readable().await?;
-        match stream.try_read(&mut bytes) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            count => {
-                bytes.truncate(count?);
-                return Ok(bytes);
-            }
-        }
-    }
+    Ok(bytes)
 }
 
 fn explain(is_tls: bool, heard: &[u8]) -> Option<Fault> {

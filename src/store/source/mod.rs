@@ -27,8 +27,6 @@ use crate::base::error::ConfigError;
 use crate::store::connection::StreamDial;
 use crate::store::topology::Group;
 use certificates::Certificates;
-#[cfg(any(feature = "tls-native-tls", feature = "tls-rustls"))]
-use certificates::ClientCert;
 use file::Fields;
 use origin::Origin;
 
@@ -211,8 +209,7 @@ impl Source {
     #[cfg(any(feature = "tls-native-tls", feature = "tls-rustls"))]
     #[must_use]
     pub fn with_client_cert(mut self, cert: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
-        let client = ClientCert { cert: cert.into(), key: key.into() };
-        self.certificates.get_or_insert_default().client = Some(client);
+        self.certificates.get_or_insert_default().client = Some((cert.into(), key.into()));
         self
     }
 

@@ -8,9 +8,9 @@ use super::pool;
 use crate::base::config::LockConfig;
 use crate::base::credentials::Credentials;
 use crate::base::error::ConfigError;
-use crate::store::connection::{CommandDial, Endpoint, MessageDial, StreamDial};
+use crate::store::connection::{Dial, Endpoint, StreamDial};
 use crate::store::error::bad_address;
-use crate::store::topology::{Address, Group};
+use crate::store::topology::{Address, Discovery, Group};
 
 #[derive(Clone)]
 pub(super) enum Origin {
@@ -48,24 +48,25 @@ impl Origin {
                 #[cfg(feature = "paused-clock")]
                 crate::base::clock::follow_tokio();
                 dial.credentials = credentials;
-                Ok(Group::fixed(CommandDial::Stream(dial.clone()), Some(MessageDial::Stream(dial))))
+                Ok(Group::fixed(Dial::Stream(dial)))
             }
             Self::Url(url) => Ok(single(secured(endpoint(url, credentials, limit)?, certificates)?)),
             Self::Cluster(urls) => {
                 let nodes = nodes(urls, credentials.as_ref(), limit)?;
                 let nodes = nodes.into_iter().map(|(at, node)| Ok((at, secured(node, certificates)?)));
-                Ok(Group::cluster(nodes.collect::<Result<_, ConfigError>>()?))
+                let pollees = nodes.collect::<Result<_, ConfigError>>()?;
+                Ok(Group { discovery: Discovery::Cluster, pollees })
             }
             Self::Sentinel { master, sentinels, server } => {
                 check_sentinel(&master, &sentinels)?;
-                let server = secured(endpoint(server, credentials, limit)?, certificates)?;
+                let server = Box::new(secured(endpoint(server, credentials, limit)?, certificates)?);
                 let sentinels = pollees("sentinels", sentinels, None, limit)?.into_iter();
                 let sentinels = sentinels.map(|(at, sentinel)| {
                     let certificates = certificates.filter(|_| sentinel.is_tls());
                     Ok((at, secured(sentinel, certificates)?))
                 });
-                let sentinels = sentinels.collect::<Result<_, ConfigError>>()?;
-                Ok(Group::sentinel(sentinels, master, Box::new(server)))
+                let pollees = sentinels.collect::<Result<_, ConfigError>>()?;
+                Ok(Group { discovery: Discovery::Sentinel { master, server }, pollees })
             }
         }
     }
@@ -92,8 +93,7 @@ pub(super) fn no_certificates(why: &str) -> ConfigError {
 }
 
 pub(super) fn single(endpoint: Endpoint) -> Group {
-    let endpoint = Box::new(endpoint);
-    Group::fixed(CommandDial::Endpoint(endpoint.clone()), Some(MessageDial::Endpoint(endpoint)))
+    Group::fixed(Dial::Endpoint(Box::new(endpoint)))
 }
 
 /// A URL that cannot be used mostly begins in the wrong way. The library does not say so.

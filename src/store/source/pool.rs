@@ -11,7 +11,7 @@ use super::origin::{Origin, endpoint, no_certificates, single};
 use crate::base::config::LockConfig;
 use crate::base::credentials::Credentials;
 use crate::base::error::ConfigError;
-use crate::store::connection::{CommandDial, Endpoint, MessageDial};
+use crate::store::connection::{Dial, Endpoint};
 use crate::store::error::bad_address;
 use crate::store::topology::Group;
 
@@ -72,7 +72,7 @@ pub(super) fn open_pool(
         return Err(no_certificates("a pool makes its connections itself"));
     }
     let endpoint = url.map(|url| endpoint(url, None, limit)).transpose()?.map(Box::new);
-    Ok(Group::fixed(CommandDial::Pool(pool, endpoint.clone()), endpoint.map(MessageDial::Endpoint)))
+    Ok(Group::fixed(Dial::Pool(pool, endpoint)))
 }
 
 pub(super) fn open_config(
@@ -90,10 +90,8 @@ pub(super) fn open_config(
     let endpoint = secured(endpoint.map_err(bad_address)?, certificates)?;
     match settings.pool {
         Some(pool) if endpoint.credentials.is_none() => {
-            let pool = own_pool(endpoint.info().clone(), pool, config)?;
-            let endpoint = Box::new(endpoint);
-            let commands = CommandDial::Pool(pool, Some(endpoint.clone()));
-            Ok(Group::fixed(commands, Some(MessageDial::Endpoint(endpoint))))
+            let pool = own_pool(endpoint.info.clone(), pool, config)?;
+            Ok(Group::fixed(Dial::Pool(pool, Some(Box::new(endpoint)))))
         }
         _ => Ok(single(endpoint)),
     }

@@ -7,7 +7,6 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{Cmd, FromRedisValue, RedisResult, Value, cmd};
-use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use super::address::{Address, UNKNOWN};
 use super::group::{Discovery, Group};
@@ -34,24 +33,25 @@ impl Discovery {
 
 /// The servers that are asked. None if there is a single server.
 pub(super) struct Pollees {
-    discovery: Discovery,
+    how: Arc<How>,
     servers: Vec<Pollee>,
     /// Who was asked last when only one was asked.
     turn: usize,
+}
+
+/// What all questions have in common.
+struct How {
+    discovery: Discovery,
     name: Arc<ClientName>,
 }
 
 struct Pollee {
+    how: Arc<How>,
     endpoint: Endpoint,
     address: Address,
-    connecting: Option<Connecting>,
+    /// Makes a connection, with a time limit of its own: that can take longer than a question.
+    connecting: Option<Task<Result<Multiplexed, Fault>>>,
     open: Option<Open>,
-}
-
-/// A task makes a connection, with a time limit of its own: that can take longer than a question.
-struct Connecting {
-    _task: Task,
-    made: oneshot::Receiver<Result<Multiplexed, Fault>>,
 }
 
 /// A connection stays when the time for a question is up: perhaps the server is only slow. A late answer counts for nothing.
@@ -65,8 +65,8 @@ type Question = Shared<BoxFuture<'static, RedisResult<Vec<Value>>>>;
 
 impl Pollees {
     pub(super) fn new(group: &Group, name: &Arc<ClientName>) -> Self {
-        let (discovery, name) = (group.discovery.clone(), Arc::clone(name));
-        let mut pollees = Self { discovery, servers: Vec::new(), turn: 0, name };
+        let how = Arc::new(How { discovery: group.discovery.clone(), name: Arc::clone(name) });
+        let mut pollees = Self { how, servers: Vec::new(), turn: 0 };
         pollees.replace(group.pollees.clone());
         pollees
     }
@@ -76,18 +76,21 @@ impl Pollees {
         let mut before = std::mem::take(&mut self.servers);
         let server = |(address, endpoint): (Address, Endpoint)| {
             let known = before.iter().position(|server| server.address == address);
-            let new = Pollee { endpoint, address, connecting: None, open: None };
-            known.map_or(new, |known| before.swap_remove(known))
+            let new = || {
+                let how = Arc::clone(&self.how);
+                Pollee { how, endpoint, address, connecting: None, open: None }
+            };
+            known.map_or_else(new, |known| before.swap_remove(known))
         };
         self.servers = servers.into_iter().map(server).collect();
     }
 
     /// Asks all at once, with this time limit. Returns their votes, and the fault of each that gave no answer.
     pub(super) async fn ask(&mut self, limit: Duration) -> (Vec<Vote>, Vec<Fault>) {
-        let (discovery, name, all) = (&self.discovery, &self.name, self.servers.len());
+        let (discovery, all) = (&self.how.discovery, self.servers.len());
         let (mut votes, mut faults) = (Vec::new(), Vec::new());
         let mut asking: FuturesUnordered<_> =
-            self.servers.iter_mut().map(|server| server.ask_in_time(limit, discovery, name)).collect();
+            self.servers.iter_mut().map(|server| server.ask_in_time(limit)).collect();
         loop {
             let next = asking.next();
             let answer = if discovery.is_decided(&votes, all) {
@@ -106,7 +109,7 @@ impl Pollees {
     /// Asks the one whose turn it is.
     pub(super) async fn ask_next(&mut self, limit: Duration) -> Result<Vote, Fault> {
         self.turn = (self.turn + 1) % self.servers.len();
-        self.servers[self.turn].ask_in_time(limit, &self.discovery, &self.name).await
+        self.servers[self.turn].ask_in_time(limit).await
     }
 
     /// Closes the connections, so that the next question is asked with the latest credentials.
@@ -116,43 +119,32 @@ impl Pollees {
 }
 
 impl Pollee {
-    async fn ask_in_time(
-        &mut self,
-        limit: Duration,
-        discovery: &Discovery,
-        name: &Arc<ClientName>,
-    ) -> Result<Vote, Fault> {
+    async fn ask_in_time(&mut self, limit: Duration) -> Result<Vote, Fault> {
         self.take_connection();
         self.leave_if_silent(limit);
         let late = |_| Err(Fault::new(FaultKind::TimedOut, Sent::Unknown, "no answer in time"));
-        let answer = timeout(limit, self.ask(discovery, name)).await.unwrap_or_else(late);
+        let answer = timeout(limit, self.ask()).await.unwrap_or_else(late);
         answer.map_err(|fault| fault.at(&self.address.to_string().into()))
     }
 
-    async fn ask(&mut self, discovery: &Discovery, name: &Arc<ClientName>) -> Result<Vote, Fault> {
-        match discovery {
+    async fn ask(&mut self) -> Result<Vote, Fault> {
+        match &Arc::clone(&self.how).discovery {
             Discovery::Fixed(_) => Ok(Vote::one(Rank::default(), self.address.clone())),
-            Discovery::Cluster => self.ask_cluster(name).await,
-            Discovery::Sentinel { master, server } => self.ask_sentinel(master, server, name).await,
+            Discovery::Cluster => self.ask_cluster().await,
+            Discovery::Sentinel { master, server } => self.ask_sentinel(master, server).await,
         }
     }
 
-    async fn ask_cluster(&mut self, name: &Arc<ClientName>) -> Result<Vote, Fault> {
+    async fn ask_cluster(&mut self) -> Result<Vote, Fault> {
         // Sent together: if the node that is asked became a master between the two commands, its slots would get the
         // epoch of an earlier claim.
-        let [nodes, slots] =
-            self.send([cmd("CLUSTER").arg("NODES"), cmd("CLUSTER").arg("SLOTS")], name).await?;
+        let [nodes, slots] = self.send([cmd("CLUSTER").arg("NODES"), cmd("CLUSTER").arg("SLOTS")]).await?;
         let nodes = String::from_redis_value(nodes).map_err(|error| Fault::unexpected(&error))?;
         vote_of_node(&nodes, &slots, &self.address).ok_or_else(|| Fault::unexpected(&slots))
     }
 
-    async fn ask_sentinel(
-        &mut self,
-        master: &str,
-        server: &Endpoint,
-        name: &Arc<ClientName>,
-    ) -> Result<Vote, Fault> {
-        let facts = match self.send([cmd("SENTINEL").arg("MASTER").arg(master)], name).await {
+    async fn ask_sentinel(&mut self, master: &str, server: &Endpoint) -> Result<Vote, Fault> {
+        let facts = match self.send([cmd("SENTINEL").arg("MASTER").arg(master)]).await {
             Err(fault) if fault.to_string().contains("No such master") => {
                 let problem = format!("the sentinels know no master `{master}`");
                 return Err(Fault::new(FaultKind::Configuration, Sent::Refused, problem));
@@ -164,7 +156,7 @@ impl Pollee {
         };
         let failover = facts.text("config-epoch").parse().unwrap_or_default();
         if facts.has_flag("failover_in_progress")
-            && let Some(promoted) = self.promoted(master, server, name).await?
+            && let Some(promoted) = self.promoted(master, server).await?
         {
             return Ok(Vote::one(Rank { failover, is_promotion: true }, promoted));
         }
@@ -174,21 +166,16 @@ impl Pollee {
 
     /// The replica that the sentinel promotes at this moment, if it is a master already. The sentinel itself finds that out up to a
     /// second later.
-    async fn promoted(
-        &mut self,
-        master: &str,
-        server: &Endpoint,
-        name: &Arc<ClientName>,
-    ) -> Result<Option<Address>, Fault> {
-        let [replicas] = self.send([cmd("SENTINEL").arg("REPLICAS").arg(master)], name).await?;
+    async fn promoted(&mut self, master: &str, server: &Endpoint) -> Result<Option<Address>, Fault> {
+        let [replicas] = self.send([cmd("SENTINEL").arg("REPLICAS").arg(master)]).await?;
         let replicas: Vec<Value> =
             FromRedisValue::from_redis_value_ref(&replicas).map_err(|_| Fault::unexpected(&replicas))?;
         for replica in replicas {
             let facts = Facts::of(replica)?;
             if facts.has_flag("promoted") {
                 let promoted = facts.address(&self.address)?;
-                let is_master =
-                    connect_to_master(&server.at(&promoted.host, promoted.port), name).await.is_ok();
+                let server = server.at(&promoted.host, promoted.port);
+                let is_master = connect_to_master(&server, &self.how.name).await.is_ok();
                 return Ok(Some(promoted).filter(|_| is_master));
             }
         }
@@ -196,14 +183,10 @@ impl Pollee {
     }
 
     /// Sends commands in one write.
-    async fn send<const N: usize>(
-        &mut self,
-        commands: [&Cmd; N],
-        name: &Arc<ClientName>,
-    ) -> Result<[Value; N], Fault> {
-        let open = self.open(name).await?;
+    async fn send<const N: usize>(&mut self, commands: [&Cmd; N]) -> Result<[Value; N], Fault> {
+        let open = self.open().await?;
         let (mut connection, commands) = (open.connection.clone(), commands.map(Cmd::clone));
-        let asking = async move { wire::send_together(&mut connection, &commands.each_ref()).await };
+        let asking = async move { wire::send_together(&mut connection.redis, &commands.each_ref()).await };
         let question = asking.boxed().shared();
         open.unanswered.get_or_insert_with(|| (Instant::now(), question.clone()));
         let values = match question.await {
@@ -219,12 +202,13 @@ impl Pollee {
     }
 
     /// Returns the connection. Makes it if there is none.
-    async fn open(&mut self, name: &Arc<ClientName>) -> Result<&mut Open, Fault> {
+    async fn open(&mut self) -> Result<&mut Open, Fault> {
         if self.open.is_none() {
-            let connecting =
-                self.connecting.get_or_insert_with(|| Connecting::start(self.endpoint.clone(), name));
+            let (endpoint, name) = (&self.endpoint, &self.how.name);
+            let start = || Task::spawn(connected(endpoint.clone(), Arc::clone(name)));
+            let connecting = self.connecting.get_or_insert_with(start);
             let gone = |gone| Err(Fault::new(FaultKind::RuntimeGone, Sent::No, gone));
-            let made = (&mut connecting.made).await.unwrap_or_else(gone);
+            let made = (&mut connecting.0).await.unwrap_or_else(gone);
             self.connecting = None;
             self.open = Some(Open { connection: made?, unanswered: None });
         }
@@ -235,12 +219,11 @@ impl Pollee {
     /// the next question.
     fn take_connection(&mut self) {
         let Some(connecting) = &mut self.connecting else { return };
-        match connecting.made.try_recv() {
-            Ok(Ok(connection)) => self.open = Some(Open { connection, unanswered: None }),
-            Err(TryRecvError::Empty) => return,
-            Ok(Err(_)) | Err(TryRecvError::Closed) => {}
-        }
+        let Some(made) = (&mut connecting.0).now_or_never() else { return };
         self.connecting = None;
+        if let Ok(Ok(connection)) = made {
+            self.open = Some(Open { connection, unanswered: None });
+        }
     }
 
     /// Closes the connection if an earlier question has got no answer for this time.
@@ -255,20 +238,15 @@ impl Pollee {
     }
 }
 
-impl Connecting {
-    fn start(endpoint: Endpoint, name: &Arc<ClientName>) -> Self {
-        let ((done, made), name) = (oneshot::channel(), Arc::clone(name));
-        let task = Task::spawn(async move {
-            let connecting = async {
-                let mut connection = connect(&endpoint).await?;
-                name.set(&mut connection, &endpoint.address()).await.map_err(wire::connect_fault)?;
-                Ok(connection)
-            };
-            let late = |_| Err(Fault::new(FaultKind::Unreachable, Sent::No, "no connection in time"));
-            let _ = done.send(timeout(endpoint.limit(), connecting).await.unwrap_or_else(late));
-        });
-        Self { _task: task, made }
-    }
+/// Makes a connection.
+async fn connected(endpoint: Endpoint, name: Arc<ClientName>) -> Result<Multiplexed, Fault> {
+    let connecting = async {
+        let mut connection = connect(&endpoint).await?;
+        name.set(&mut connection.redis, &endpoint.address()).await.map_err(wire::connect_fault)?;
+        Ok(connection)
+    };
+    let late = |_| Err(Fault::new(FaultKind::Unreachable, Sent::No, "no connection in time"));
+    timeout(endpoint.limit, connecting).await.unwrap_or_else(late)
 }
 
 /// What a sentinel says about one server.
@@ -359,15 +337,17 @@ mod tests {
     async fn a_failure_to_connect_before_a_question_is_no_answer_to_it() {
         let endpoint = Endpoint::new("redis://127.0.0.1:1/", None, Duration::from_secs(1)).unwrap();
         let address = Address { host: "s".to_owned(), port: 6379 };
-        let mut pollee = Pollee { endpoint, address, connecting: None, open: None };
+        let how = Arc::new(How { discovery: Discovery::Cluster, name: Arc::default() });
+        let mut pollee = Pollee { how, endpoint, address, connecting: None, open: None };
         for has_failed in [false, true] {
-            let (done, made) = oneshot::channel();
-            let _task = Task::spawn(async {});
-            pollee.connecting = Some(Connecting { _task, made });
-            let _ =
-                has_failed.then(|| done.send(Err(Fault::new(FaultKind::Unreachable, Sent::No, "refused"))));
+            let refused = async { Err(Fault::new(FaultKind::Unreachable, Sent::No, "refused")) };
+            let task = pollee.connecting.insert(Task::spawn(refused));
+            // The end of the runtime also ends the task, and then nobody would ever make this connection.
+            if !has_failed {
+                task.end();
+            }
+            tokio::task::yield_now().await;
             pollee.take_connection();
-            // In the first case the sender is gone without an answer. So nobody would ever make this connection.
             assert!(pollee.connecting.is_none() && pollee.open.is_none());
         }
     }

@@ -51,8 +51,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use super::connection::{
-    ClientName, Connection, ConnectionCount, Endpoint, MessageDial, Route, Server, TimeLimit, TopologyLink,
-    Upkeep,
+    ClientName, Connection, ConnectionCount, Endpoint, Route, Server, TimeLimit, TopologyLink, Upkeep,
 };
 use super::error::OpenError;
 use super::task::Task;
@@ -62,12 +61,11 @@ use crate::base::sync::{MutexGuard, Watched, lock};
 use crate::base::timer::{Instant, timeout};
 use crate::protocol::{self, Call, Reply};
 use ask::Pollees;
-use group::Discovery;
 use map::{Rank, Vote, elect, elect_next};
-use switches::SwitchCount;
+use switches::ENDED;
 
 pub(super) use address::Address;
-pub(super) use group::Group;
+pub(super) use group::{Discovery, Group};
 pub(super) use slots::Map;
 pub(crate) use switches::Switches;
 
@@ -83,15 +81,16 @@ const HOPS: usize = 5;
 
 /// The servers of a client, and which of them is the master of each slot.
 pub(super) struct Topology {
-    group: Group,
+    pub(super) group: Group,
     config: LockConfig,
     state: Mutex<State>,
-    link: Arc<TopologyLink>,
-    switches: SwitchCount,
+    pub(super) link: Arc<TopologyLink>,
+    /// Counts how often another server became the master.
+    pub(super) switches: Arc<Watched>,
     /// The runtime on which the client was made. The runtime of a caller can end earlier.
     runtime: Handle,
     /// Counts the changes of the map.
-    changes: Watched,
+    pub(super) changes: Watched,
 }
 
 struct State {
@@ -146,7 +145,7 @@ impl Topology {
         };
         let watch =
             || Task::spawn_on(&runtime, watch::watch(&topology.group, &topology.link, pollees, update));
-        let task = topology.can_switch().then(watch);
+        let task = topology.group.can_switch().then(watch);
         Ok((topology, task))
     }
 
@@ -169,7 +168,7 @@ impl Topology {
             group,
             config,
             state: Mutex::new(state),
-            switches: SwitchCount::default(),
+            switches: Arc::default(),
             runtime: Handle::current(),
             changes: Watched::default(),
         };
@@ -177,23 +176,9 @@ impl Topology {
         topology
     }
 
-    /// Whether keys have slots, and all keys of a command must be in one slot.
-    pub(super) const fn is_cluster(&self) -> bool {
-        self.group.is_cluster()
-    }
-
-    /// Whether another server can become the master, perhaps without the last writes.
-    pub(super) const fn can_switch(&self) -> bool {
-        self.group.can_switch()
-    }
-
-    pub(super) const fn link(&self) -> &Arc<TopologyLink> {
-        &self.link
-    }
-
     /// The slot of a key or a channel. Without a cluster, there is one slot.
     pub(super) fn slot(&self, key: &str) -> u16 {
-        if self.is_cluster() { protocol::slot(key) } else { 0 }
+        if self.link.has_slots { protocol::slot(key) } else { 0 }
     }
 
     /// The server that is the master of a slot. `None`: nobody says which one that is.
@@ -208,45 +193,9 @@ impl Topology {
         state.servers.get(state.map.master(slot)?)?.opened(index)
     }
 
-    /// Makes the connections for messages of this server. `None`: its address is not known.
-    pub(super) fn messages(&self, master: &Address) -> Option<MessageDial> {
-        self.group.messages(master)
-    }
-
-    /// The address of this server, for errors and events.
-    pub(super) fn name(&self, master: &Address) -> Arc<str> {
-        self.group.name(master)
-    }
-
-    /// The number of the database, if it is known.
-    pub(super) fn database(&self) -> Option<i64> {
-        self.group.database()
-    }
-
     /// Which server is the master of each slot.
     pub(super) fn map(&self) -> Map {
         lock(&self.state).map.clone()
-    }
-
-    /// How often the map has changed.
-    pub(super) fn changes(&self) -> u64 {
-        self.changes.get()
-    }
-
-    /// Waits for a further change. Returns their number.
-    pub(super) async fn changed(&self, since: u64) -> u64 {
-        self.changes.until(|changes| changes > since).await;
-        self.changes.get()
-    }
-
-    /// How often another server became the master.
-    pub(super) fn switches(&self) -> u64 {
-        self.switches.get()
-    }
-
-    /// Tells when another server becomes the master.
-    pub(super) fn next_switches(&self) -> Switches {
-        self.switches.subscribe()
     }
 
     /// Returns a connection to the master of a slot. While none can be made, waits for another master for a moment: so a call goes on
@@ -254,7 +203,7 @@ impl Topology {
     pub(super) async fn connection(&self, Route { slot, index }: Route) -> Result<Connection, Fault> {
         let mut limit = None;
         loop {
-            let switches = self.switches(); // before the server is looked up: no switch is missed
+            let before = self.switches.get(); // before the server is looked up: no switch is missed
             let connecting = async {
                 let none = || Fault::new(FaultKind::Unavailable, Sent::No, "no server has the key's slot");
                 self.server(slot).ok_or_else(none)?.connection(index).await
@@ -263,10 +212,10 @@ impl Topology {
                 biased;
                 connected = connecting => connected,
                 // Another server became the master, so the call does not wait for the silent one.
-                _ = self.switches.later_than(switches) => continue,
+                () = self.switches.until(|switches| switches > before) => continue,
             };
             let fault = match connected {
-                Err(fault) if fault.is_transient() && self.can_switch() => fault,
+                Err(fault) if fault.is_transient() && self.group.can_switch() => fault,
                 result => return result,
             };
             self.link.report();
@@ -274,7 +223,7 @@ impl Topology {
             if now > *limit.get_or_insert(now + LOOKS_FOR) {
                 return Err(fault);
             }
-            let _ = timeout(LOOK, self.switches.later_than(switches)).await;
+            let _ = timeout(LOOK, self.switches.until(|switches| switches > before)).await;
         }
     }
 
@@ -339,7 +288,7 @@ impl Topology {
         let Redirect { slot, address, is_for_once } = fault.redirect.as_deref()?;
         let asked = Address::of(from.server().ok()?.endpoint()?)?;
         let address = Address::of_redirect(address, &asked)?;
-        if !self.is_cluster() || (*is_for_once && call.keys.len() != 1) {
+        if !self.link.has_slots || (*is_for_once && call.keys.len() != 1) {
             return None;
         }
         Some(self.record_redirect(*slot, address, *is_for_once))
@@ -355,7 +304,7 @@ impl Topology {
         }
         let is_news = !is_for_once && state.map.master(slot) != Some(&address);
         if is_news {
-            state.map.set(slot, address.clone());
+            state.map.set(slot, &address);
         }
         let State { map, servers, .. } = &mut *state;
         let server =
@@ -422,7 +371,7 @@ impl Topology {
             }
         }
         if is_switch {
-            self.switches.count();
+            self.switches.modify(|switches| switches + 1);
         }
     }
 
@@ -449,13 +398,13 @@ impl Topology {
 
     fn start_server(&self, address: &Address, count: ConnectionCount) -> Arc<Server> {
         let _entered = self.runtime.enter();
-        let (dial, name) = (self.group.commands(address), self.group.name(address));
+        let (dial, name) = (self.group.dial(address), self.group.name(address));
         Server::start(dial, name, &self.config, count, &self.link)
     }
 
     /// Who is to be asked next: those that the source names, and in a cluster all nodes that are known.
     fn pollees(&self, votes: &[Vote]) -> Vec<(Address, Endpoint)> {
-        if !self.is_cluster() {
+        if !self.link.has_slots {
             return self.group.pollees.clone();
         }
         let known = self.known(&lock(&self.state), votes);
@@ -471,7 +420,7 @@ impl Topology {
 
 impl Drop for Topology {
     fn drop(&mut self) {
-        self.switches.end();
+        self.switches.modify(|_| ENDED);
     }
 }
 

@@ -27,21 +27,6 @@ impl Range {
     pub(super) fn new(first: u16, last: u16, epoch: u64, master: Address) -> Option<Self> {
         (first <= last && last < SLOTS).then_some(Self { first, last, epoch, master })
     }
-
-    /// Its slots below this one.
-    fn below(&self, slot: u16) -> Option<Self> {
-        Self::new(self.first, self.last.min(slot.checked_sub(1)?), self.epoch, self.master.clone())
-    }
-
-    /// Its slots above this one.
-    fn above(&self, slot: u16) -> Option<Self> {
-        Self::new(self.first.max(slot + 1), self.last, self.epoch, self.master.clone())
-    }
-
-    /// Whether these slots are the next ones of the same claim.
-    fn goes_on_with(&self, Self { first, epoch, master, .. }: &Self) -> bool {
-        self.last + 1 == *first && self.epoch == *epoch && self.master == *master
-    }
 }
 
 impl Map {
@@ -88,23 +73,12 @@ impl Map {
     }
 
     /// Sets the master of one slot. Changes nothing if there is no such slot.
-    pub(super) fn set(&mut self, slot: u16, master: Address) {
-        let Some(claim) = Range::new(slot, slot, 0, master) else { return };
-        let at = self.0.partition_point(|range| range.last < slot);
-        // `near`: the range that has the slot and the two ranges beside it, which are joined with the slot if they have
-        // the same master.
-        let near = at.saturating_sub(1)..self.0.len().min(at + 2);
-        let before = &self.0[near.clone()];
-        let below = before.iter().filter_map(|range| range.below(slot));
-        let above = before.iter().filter_map(|range| range.above(slot));
-        let mut after: Vec<Range> = Vec::new();
-        for range in below.chain([claim]).chain(above) {
-            match after.last_mut() {
-                Some(last) if last.goes_on_with(&range) => last.last = range.last,
-                _ => after.push(range),
-            }
+    pub(super) fn set(&mut self, slot: u16, master: &Address) {
+        let mut claims = self.claims();
+        if let Some(claim) = claims.get_mut(usize::from(slot)) {
+            *claim = Some((0, master));
         }
-        self.0.splice(near, after);
+        *self = Self::of_claims(&claims);
     }
 
     /// The slots that have another master in the other map.
@@ -201,7 +175,7 @@ mod tests {
     #[test]
     fn one_slot_can_move() {
         let mut map = halves(1, "a", "b");
-        map.set(100, at("c"));
+        map.set(100, &at("c"));
         let masters: Vec<_> = [99, 100, 101, 9_000].map(|slot| map.master(slot).unwrap().host.clone()).into();
         assert_eq!(masters, ["a", "c", "a", "b"]);
         assert!(map.has(&at("c")) && !agree(&map, &halves(1, "a", "b")));
@@ -211,7 +185,7 @@ mod tests {
     fn slots_that_move_one_by_one_are_one_range_again() {
         for slots in [[100, 101, 102], [102, 101, 100], [100, 102, 101]] {
             let mut map = halves(1, "a", "b");
-            slots.into_iter().for_each(|slot| map.set(slot, at("c")));
+            slots.into_iter().for_each(|slot| map.set(slot, &at("c")));
             let expected = [
                 range(0, 99, 1, "a"),
                 range(100, 102, 0, "c"),
@@ -227,11 +201,11 @@ mod tests {
         let part = Map::of_ranges(vec![range(0, 9, 1, "a"), range(12, 16_383, 1, "b")]);
         for slot in [0, 9, 10, 11, 12, 16_383] {
             let mut map = part.clone();
-            map.set(slot, at("c"));
+            map.set(slot, &at("c"));
             let others = (0..SLOTS).filter(|other| *other != slot);
             assert_eq!(map.master(slot), Some(&at("c")));
             assert!(others.into_iter().all(|other| map.master(other) == part.master(other)), "{slot}");
-            map.set(slot, at("d"));
+            map.set(slot, &at("d"));
             assert_eq!(map.master(slot), Some(&at("d")));
         }
     }
@@ -239,8 +213,8 @@ mod tests {
     #[test]
     fn the_difference_is_the_slots_that_have_another_master() {
         let (before, mut after) = (halves(1, "a", "b"), halves(2, "a", "c"));
-        after.set(100, at("b"));
-        after.set(101, at("c"));
+        after.set(100, &at("b"));
+        after.set(101, &at("c"));
         assert_eq!(before.difference(&after), [100..=100, 101..=101, 8_192..=16_383]);
         assert_eq!(before.difference(&halves(2, "a", "b")), [], "only the numbers of the claims differ");
         let part = Map::of_ranges(vec![range(5, 9, 1, "a")]);
@@ -251,7 +225,7 @@ mod tests {
     #[test]
     fn a_slot_that_cannot_be_is_not_in_a_map() {
         let (before, mut map) = (halves(1, "a", "b"), halves(1, "a", "b"));
-        map.set(16_384, at("c"));
+        map.set(16_384, &at("c"));
         assert_eq!(map, before);
         for (first, last) in [(0, 16_384), (20_000, 30_000), (9, 8)] {
             assert_eq!(Range::new(first, last, 1, at("c")), None, "{first}-{last}");

@@ -17,7 +17,7 @@ fn halves(low: u16, high: u16) -> Map {
 /// A topology whose servers are never connected to.
 fn topology(map: Map) -> Topology {
     let seed = Endpoint::new("redis://127.0.0.1:1/", None, Duration::from_secs(1)).unwrap();
-    let group = Group::cluster(vec![(at(1), seed)]);
+    let group = Group { discovery: Discovery::Cluster, pollees: vec![(at(1), seed)] };
     Topology::new(group, LockConfig::default(), (&Arc::default(), Upkeep::unused()), (Rank::default(), map))
 }
 
@@ -35,20 +35,20 @@ async fn a_failover_is_a_switch_although_a_redirect_led_to_the_master_just_befor
         let topology = topology(halves(1, 2));
         topology.record_redirect(100, at(2), is_for_once);
         hear(&topology, halves(1, 3));
-        assert_eq!((topology.switches(), knows(&topology, &at(2))), (1, false));
+        assert_eq!((topology.switches.get(), knows(&topology, &at(2))), (1, false));
     }
 }
 
 #[tokio::test]
 async fn a_failover_is_a_switch_although_redirects_told_of_all_slots_before() {
     let mut map = halves(1, 1);
-    map.set(100, at(2));
+    map.set(100, &at(2));
     let topology = topology(map);
     topology.record_redirect(100, at(3), false);
     let mut map = halves(1, 1);
-    map.set(100, at(3));
+    map.set(100, &at(3));
     hear(&topology, map);
-    assert_eq!((topology.switches(), knows(&topology, &at(2))), (1, false));
+    assert_eq!((topology.switches.get(), knows(&topology, &at(2))), (1, false));
 }
 
 #[tokio::test]
@@ -57,13 +57,13 @@ async fn a_new_server_stays_while_only_a_redirect_names_it() {
     for is_for_once in [true, false] {
         topology.record_redirect(100, at(3), is_for_once);
         hear(&topology, halves(1, 2));
-        assert_eq!((topology.switches(), knows(&topology, &at(3))), (0, true));
+        assert_eq!((topology.switches.get(), knows(&topology, &at(3))), (0, true));
     }
     // Once the other servers name the new one, it is a master like any other.
     hear(&topology, halves(1, 3));
-    assert_eq!((topology.switches(), knows(&topology, &at(2))), (1, false));
+    assert_eq!((topology.switches.get(), knows(&topology, &at(2))), (1, false));
     hear(&topology, halves(1, 4));
-    assert_eq!((topology.switches(), knows(&topology, &at(3))), (2, false));
+    assert_eq!((topology.switches.get(), knows(&topology, &at(3))), (2, false));
 }
 
 /// What was sent to it fails at once, and nothing more is sent.
@@ -80,7 +80,7 @@ async fn a_server_that_is_no_master_any_more_is_left() {
 #[tokio::test]
 async fn a_redirect_changes_the_map_unless_it_is_for_once() {
     let topology = topology(halves(1, 2));
-    let facts = || (topology.map().master(100).cloned(), topology.changes());
+    let facts = || (topology.map().master(100).cloned(), topology.changes.get());
     topology.record_redirect(100, at(2), true);
     assert_eq!(facts(), (Some(at(1)), 0));
     for _ in 0..2 {

@@ -1,6 +1,5 @@
 //! The task that asks again and again who the master is.
 
-use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -101,28 +100,24 @@ async fn ask(
 /// Reports whenever a sentinel replaces a master.
 async fn listen(sentinel: Endpoint, link: Arc<TopologyLink>) {
     loop {
-        let _ = report_failovers(&sentinel, &link).await;
+        report_failovers(&sentinel, &link).await;
         sleep(around(SELDOM)).await;
     }
 }
 
 /// Ends when the connection breaks or is silent.
-async fn report_failovers(
-    sentinel: &Endpoint,
-    link: &TopologyLink,
-) -> Result<(), Box<dyn Error + Send + Sync>> {
+async fn report_failovers(sentinel: &Endpoint, link: &TopologyLink) -> Option<()> {
     let subscribing = async {
         let mut messages = sentinel.messages().await?;
         messages.subscribe(&FAILOVERS[..]).await?;
         RedisResult::Ok(messages.split())
     };
-    let (mut sink, mut messages) = timeout(sentinel.limit(), subscribing).await??;
+    let (mut sink, mut messages) = timeout(sentinel.limit, subscribing).await.ok()?.ok()?;
     link.report(); // a failover before the subscription sent its message to nobody
     loop {
         match timeout(PING_AFTER, messages.next()).await {
-            Ok(Some(_)) => link.report(),
-            Ok(None) => return Ok(()),
-            Err(_) => _ = timeout(sentinel.limit(), sink.ping::<Value>()).await??,
+            Ok(message) => message.map(|_| link.report())?,
+            Err(_) => _ = timeout(sentinel.limit, sink.ping::<Value>()).await.ok()?.ok()?,
         }
     }
 }

@@ -29,6 +29,13 @@ impl Scene {
         scene
     }
 
+    /// With these sections, which end as they should.
+    fn of(lock: Examined, sections: &[(u32, [u64; 3])]) -> Self {
+        let mut scene = Self::new();
+        sections.iter().for_each(|&(process, times)| scene.holds(process, lock, times));
+        scene
+    }
+
     fn add(&mut self, at_ms: u64, process: u32, what: What) {
         self.events.push(Event { at: at_ms * MS, process, what });
     }
@@ -91,10 +98,7 @@ impl Scene {
 
 #[test]
 fn holds_that_follow_each_other_are_counted() {
-    let mut scene = Scene::new();
-    scene.holds(1, Rlock, [0, 10, 20]);
-    scene.holds(2, Rlock, [5, 21, 30]);
-    scene.holds(2, Rlock, [40, 41, 50]);
+    let mut scene = Scene::of(Rlock, &[(1, [0, 10, 20]), (2, [5, 21, 30]), (2, [40, 41, 50])]);
     scene.add(60, 1, FailedOver { server: "a".to_owned() });
     let verdict = scene.verdict();
     assert_eq!((verdict.grants, verdict.handed_over, verdict.failovers), (3, 1, 1));
@@ -103,18 +107,12 @@ fn holds_that_follow_each_other_are_counted() {
 
 #[test]
 fn overlapping_sections_are_two_holders() {
-    let mut scene = Scene::new();
-    scene.holds(1, Rlock, [0, 10, 20]);
-    scene.holds(2, Rlock, [5, 19, 30]);
-    scene.breaks(&[(Rule::TwoHolders, 1)]);
+    Scene::of(Rlock, &[(1, [0, 10, 20]), (2, [5, 19, 30])]).breaks(&[(Rule::TwoHolders, 1)]);
 }
 
 #[test]
 fn sections_that_touch_do_not_overlap() {
-    let mut scene = Scene::new();
-    scene.holds(1, Rlock, [0, 10, 20]);
-    scene.holds(2, Rlock, [5, 20, 30]);
-    scene.breaks(&[]);
+    Scene::of(Rlock, &[(1, [0, 10, 20]), (2, [5, 20, 30])]).breaks(&[]);
 }
 
 #[test]
@@ -142,35 +140,24 @@ fn a_step_after_a_pause_belongs_to_the_section() {
 
 #[test]
 fn a_long_section_overlaps_with_each_later_one() {
-    let mut scene = Scene::new();
-    scene.holds(1, Rlock, [0, 10, 1_000]);
-    scene.holds(2, Rlock, [5, 20, 30]);
-    scene.holds(2, Rlock, [40, 50, 60]);
-    scene.breaks(&[(Rule::TwoHolders, 2)]);
+    Scene::of(Rlock, &[(1, [0, 10, 1_000]), (2, [5, 20, 30]), (2, [40, 50, 60])])
+        .breaks(&[(Rule::TwoHolders, 2)]);
 }
 
 #[test]
 fn readers_share_and_a_writer_excludes_them() {
-    let mut scene = Scene::new();
-    scene.holds(1, Read, [0, 10, 100]);
-    scene.holds(2, Read, [0, 20, 100]);
-    scene.breaks(&[]);
-    let mut scene = Scene::new();
-    scene.holds(1, Read, [0, 10, 100]);
+    Scene::of(Read, &[(1, [0, 10, 100]), (2, [0, 20, 100])]).breaks(&[]);
+    let mut scene = Scene::of(Read, &[(1, [0, 10, 100])]);
     scene.holds(2, Write, [0, 20, 30]);
     scene.breaks(&[(Rule::TwoHolders, 1)]);
-    let mut scene = Scene::new();
-    scene.holds(1, Write, [0, 10, 100]);
+    let mut scene = Scene::of(Write, &[(1, [0, 10, 100])]);
     scene.holds(2, Read, [0, 20, 30]);
     scene.breaks(&[(Rule::TwoHolders, 1)]);
 }
 
 #[test]
 fn a_third_permit_of_two_is_one_too_many() {
-    let mut scene = Scene::new();
-    scene.holds(1, Semaphore, [0, 10, 100]);
-    scene.holds(2, Semaphore, [0, 20, 100]);
-    scene.breaks(&[]);
+    Scene::of(Semaphore, &[(1, [0, 10, 100]), (2, [0, 20, 100])]).breaks(&[]);
     let mut scene = Scene::new();
     for process in [1, 2, 1] {
         scene.holds(process, Semaphore, [0, 10, 100]);
@@ -240,16 +227,12 @@ fn a_token_must_be_greater_than_all_before() {
 
 #[test]
 fn a_waiter_beside_a_free_lock_is_found() {
-    let mut scene = Scene::new();
-    scene.holds(1, Rlock, [0, 10, 20]);
-    scene.holds(2, Rlock, [5, 2_100, 2_110]);
-    scene.breaks(&[(Rule::SleepingWaiter, 1)]);
+    Scene::of(Rlock, &[(1, [0, 10, 20]), (2, [5, 2_100, 2_110])]).breaks(&[(Rule::SleepingWaiter, 1)]);
 }
 
 #[test]
 fn a_waiter_that_gives_up_beside_a_free_lock_is_found() {
-    let mut scene = Scene::new();
-    scene.holds(1, Rlock, [0, 10, 20]);
+    let mut scene = Scene::of(Rlock, &[(1, [0, 10, 20])]);
     scene.gives_up(2, Rlock, 5, 2_100);
     let verdict = scene.verdict();
     assert_eq!(verdict.count(Rule::SleepingWaiter), 1);
@@ -268,13 +251,10 @@ fn a_waiter_behind_holders_does_not_sleep() {
 
 #[test]
 fn a_free_permit_beside_a_waiter_is_found() {
-    let mut scene = Scene::new();
-    scene.holds(1, Semaphore, [0, 10, 5_000]);
+    let mut scene = Scene::of(Semaphore, &[(1, [0, 10, 5_000])]);
     scene.gives_up(2, Semaphore, 5, 4_000);
     scene.breaks(&[(Rule::SleepingWaiter, 1)]);
-    let mut scene = Scene::new();
-    scene.holds(1, Semaphore, [0, 10, 5_000]);
-    scene.holds(1, Semaphore, [0, 10, 5_000]);
+    let mut scene = Scene::of(Semaphore, &[(1, [0, 10, 5_000]), (1, [0, 10, 5_000])]);
     scene.gives_up(2, Semaphore, 15, 4_000);
     scene.breaks(&[]);
 }
@@ -320,8 +300,7 @@ fn a_killed_process_may_not_have_released_what_it_gave_up() {
 
 #[test]
 fn a_cut_waiter_cannot_hear_of_a_release() {
-    let mut scene = Scene::new();
-    scene.holds(1, Rlock, [0, 10, 20]);
+    let mut scene = Scene::of(Rlock, &[(1, [0, 10, 20])]);
     scene.add(15, 2, Cut);
     scene.add(2_500, 2, Joined);
     scene.holds(2, Rlock, [5, 2_600, 2_610]);
@@ -358,37 +337,24 @@ fn a_failover_excuses_waits() {
 
 #[test]
 fn a_fair_lock_is_granted_in_the_order_of_the_calls() {
-    let mut scene = Scene::new();
-    scene.holds(1, Fair, [0, 10, 1_000]);
-    scene.holds(2, Fair, [100, 1_010, 1_020]);
-    scene.holds(1, Fair, [900, 1_030, 1_040]);
-    scene.breaks(&[]);
-    let mut scene = Scene::new();
-    scene.holds(1, Fair, [0, 10, 1_000]);
-    scene.holds(2, Fair, [100, 1_030, 1_040]);
-    scene.holds(1, Fair, [900, 1_010, 1_020]);
-    scene.breaks(&[(Rule::OutOfTurn, 1)]);
+    Scene::of(Fair, &[(1, [0, 10, 1_000]), (2, [100, 1_010, 1_020]), (1, [900, 1_030, 1_040])]).breaks(&[]);
+    Scene::of(Fair, &[(1, [0, 10, 1_000]), (2, [100, 1_030, 1_040]), (1, [900, 1_010, 1_020])])
+        .breaks(&[(Rule::OutOfTurn, 1)]);
 }
 
 #[test]
 fn calls_that_began_together_have_no_order() {
-    let mut scene = Scene::new();
-    scene.holds(1, Fair, [0, 10, 1_000]);
-    scene.holds(2, Fair, [100, 1_030, 1_040]);
-    scene.holds(1, Fair, [500, 1_010, 1_020]);
-    scene.breaks(&[]);
+    Scene::of(Fair, &[(1, [0, 10, 1_000]), (2, [100, 1_030, 1_040]), (1, [500, 1_010, 1_020])]).breaks(&[]);
 }
 
 #[test]
 fn a_fair_waiter_that_was_passed_over_and_gave_up_is_found() {
-    let mut scene = Scene::new();
-    scene.holds(1, Fair, [0, 10, 1_000]);
+    let mut scene = Scene::of(Fair, &[(1, [0, 10, 1_000])]);
     scene.gives_up(2, Fair, 100, 1_900);
     scene.holds(1, Fair, [900, 1_010, 1_020]);
     scene.breaks(&[(Rule::OutOfTurn, 1)]);
     // A waiter that was about to leave the queue may be passed over.
-    let mut scene = Scene::new();
-    scene.holds(1, Fair, [0, 10, 1_000]);
+    let mut scene = Scene::of(Fair, &[(1, [0, 10, 1_000])]);
     scene.gives_up(2, Fair, 100, 1_020);
     scene.holds(1, Fair, [900, 1_010, 1_020]);
     scene.breaks(&[]);
@@ -396,11 +362,7 @@ fn a_fair_waiter_that_was_passed_over_and_gave_up_is_found() {
 
 #[test]
 fn other_locks_have_no_order() {
-    let mut scene = Scene::new();
-    scene.holds(1, Rlock, [0, 10, 1_000]);
-    scene.holds(2, Rlock, [100, 1_030, 1_040]);
-    scene.holds(1, Rlock, [900, 1_010, 1_020]);
-    scene.breaks(&[]);
+    Scene::of(Rlock, &[(1, [0, 10, 1_000]), (2, [100, 1_030, 1_040]), (1, [900, 1_010, 1_020])]).breaks(&[]);
 }
 
 #[test]
@@ -427,10 +389,7 @@ fn keys_that_are_left_are_named() {
 
 #[test]
 fn the_picture_has_a_line_for_each_process() {
-    let mut scene = Scene::new();
-    scene.holds(1, Rlock, [0, 10, 20]);
-    scene.holds(2, Rlock, [5, 15, 30]);
-    let verdict = scene.verdict();
+    let verdict = Scene::of(Rlock, &[(1, [0, 10, 20]), (2, [5, 15, 30])]).verdict();
     let picture = &verdict.violations[0].picture;
     assert!(picture.len() == 3 && picture[0].starts_with("worker 1   |"), "{picture:#?}");
     assert!(picture[0].contains('#') && picture[1].contains('.'), "{picture:#?}");

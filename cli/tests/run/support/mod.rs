@@ -14,7 +14,7 @@ pub(crate) use contender::{ALONE, Contender};
 pub(crate) use log::now;
 pub(crate) use network::Network;
 pub(crate) use processes::state_of;
-pub(crate) use scene::{LEASE, Scene, problem, text};
+pub(crate) use scene::{LEASE, Scene, json, problem, text};
 
 /// How long a test waits for what has to happen.
 const LIMIT: Duration = Duration::from_secs(20);

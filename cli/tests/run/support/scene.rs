@@ -130,6 +130,11 @@ pub(crate) fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// The standard output as JSON.
+pub(crate) fn json(output: &Output) -> serde_json::Value {
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
 /// The standard error as text.
 pub(crate) fn problem(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()

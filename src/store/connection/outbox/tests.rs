@@ -48,28 +48,6 @@ fn without_a_sender_the_outbox_is_closed() {
     assert_eq!([1, 2].map(|call| outbox.enter(|| call)), [Entered::Now, Entered::Closed]);
 }
 
-#[derive(Debug)]
-struct Queued {
-    number: usize,
-    lock: u32,
-    mode: Mode,
-    call: Call,
-}
-
-impl Piece for Queued {
-    fn call(&self) -> &Call {
-        &self.call
-    }
-
-    fn lock(&self) -> u32 {
-        self.lock
-    }
-
-    fn mode(&self) -> Mode {
-        self.mode
-    }
-}
-
 fn keys(lock: u32) -> LockKeys {
     Reentrant.keys(format!("{{{lock}}}").into())
 }
@@ -91,9 +69,9 @@ fn list(lock: u32) -> (u32, Mode, Call) {
 
 /// The numbers of the calls in each command.
 fn commands(calls: impl IntoIterator<Item = (u32, Mode, Call)>, by_slot: bool) -> Vec<Vec<usize>> {
-    let queued = |(number, (lock, mode, call))| Queued { number, lock, mode, call };
+    let queued = |(answer, (lock, mode, call))| Waiting { place: Place::new(call), lock, mode, answer };
     let groups = grouped(calls.into_iter().enumerate().map(queued).collect(), by_slot);
-    groups.iter().map(|group| group.calls.iter().map(|call| call.number).collect()).collect()
+    groups.iter().map(|group| group.calls.iter().map(|call| call.answer).collect()).collect()
 }
 
 #[test]

@@ -3,9 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use redis::cmd;
+
 use super::{Open, Server};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::store::connection::connection_index::ConnectionIndex;
+use crate::store::connection::wire;
 
 /// An open connection.
 #[derive(Clone)]
@@ -29,7 +32,7 @@ impl Connection {
     /// Learns the server's time, if what this connection knows of it is old. To be called before an acquire counts as sent: with an old
     /// time, it could run after its end.
     pub(crate) async fn know_time(&self) -> Result<(), Fault> {
-        if self.open.connection.clock().is_old() {
+        if self.open.connection.clock.is_old() {
             // Boxed: this is rare, and the size of this future would burden every call.
             Box::pin(self.learn_time()).await?;
         }
@@ -38,7 +41,14 @@ impl Connection {
 
     /// Learns the server's time.
     pub(crate) async fn learn_time(&self) -> Result<(), Fault> {
-        self.server()?.learn_time(self).await
+        let server = self.server()?;
+        let asked = server.send(server.limit(), self, async |c| wire::send(c, &cmd("TIME")).await).await;
+        // An acquire that was not sent before has no part in a fault.
+        let time = asked.map_err(|mut fault| {
+            fault.sent = Sent::No;
+            fault
+        })?;
+        self.open.connection.clock.learn(&time).map_err(|fault| fault.at(&server.address))
     }
 
     /// The server to which it leads.

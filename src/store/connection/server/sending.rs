@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::future::{pending, poll_fn};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 
@@ -21,47 +20,17 @@ use crate::base::timer::{Instant, timeout_at};
 use crate::protocol::{Call, Reply, Script};
 use crate::store::connection::clock::Clock;
 use crate::store::connection::multiplexed::Multiplexed;
-use crate::store::connection::outbox::{Entered, Group, Mode, Outbox, Piece, grouped};
+use crate::store::connection::outbox::{self, Entered, Group, Mode, Outbox, Place, grouped};
 use crate::store::connection::wire::{self, With};
 
-/// A call that waits to be sent.
-pub(super) struct Waiting {
-    place: Arc<Waits>,
-    lock: u32,
-    mode: Mode,
-    answer: oneshot::Sender<Result<Value, Fault>>,
-}
+type Answer = oneshot::Sender<Result<Value, Fault>>;
 
-impl Piece for Waiting {
-    fn call(&self) -> &Call {
-        &self.place.call
-    }
-
-    fn lock(&self) -> u32 {
-        self.lock
-    }
-
-    fn mode(&self) -> Mode {
-        self.mode
-    }
-}
-
-struct Waits {
-    call: Call,
-    /// The sender took the call, or its caller withdrew it. Who sets this first has the call.
-    is_taken: AtomicBool,
-}
-
-impl Waits {
-    fn takes(&self) -> bool {
-        !self.is_taken.swap(true, Ordering::AcqRel)
-    }
-}
+pub(super) type Waiting = outbox::Waiting<Answer>;
 
 /// The place of a caller in the outbox. If its future is dropped, the call is not sent.
-struct Place(Arc<Waits>);
+struct OwnPlace(Arc<Place>);
 
-impl Drop for Place {
+impl Drop for OwnPlace {
     fn drop(&mut self) {
         self.0.takes();
     }
@@ -80,14 +49,14 @@ impl Server {
         let mut waits = None;
         let entered = connection.open.outbox.enter(|| {
             let (answer, answered) = oneshot::channel();
-            let place = Arc::new(Waits { call: call.clone(), is_taken: AtomicBool::new(false) });
-            waits = Some((Place(Arc::clone(&place)), answered));
+            let place = Place::new(call.clone());
+            waits = Some((OwnPlace(Arc::clone(&place)), answered));
             let mode = if connection.is_asking { Mode::Asking } else { Mode::Together };
             Waiting { place, lock: connection.index.number(), mode, answer }
         });
         let result = match (entered, waits) {
             (Entered::Waits, Some((place, answered))) => {
-                self.wait_for_sender(limit, connection, place, answered).await
+                self.wait_for_sender(limit, connection, &place, answered).await
             }
             (Entered::Now, _) => {
                 let valid_until = self.valid_until(connection, call);
@@ -122,21 +91,21 @@ impl Server {
         self: &Arc<Self>,
         TimeLimit { start, limit }: TimeLimit,
         connection: &Connection,
-        place: Place,
+        OwnPlace(place): &OwnPlace,
         mut answered: oneshot::Receiver<Result<Value, Fault>>,
     ) -> Result<Value, Fault> {
         let answer = timeout_at(start + limit, &mut answered).await;
-        let sent = |place: &Place| if place.0.takes() { Sent::No } else { Sent::Unknown };
+        let sent = || if place.takes() { Sent::No } else { Sent::Unknown };
         let fault = match answer {
             // From the moment when the server was left, no reply of it counts.
-            Ok(_) if self.link.can_switch() && self.has_left.get() > 0 => {
-                Fault::new(FaultKind::Broken, sent(&place), LEFT).at(&self.address)
+            Ok(_) if self.link.can_switch && self.has_left.get() > 0 => {
+                Fault::new(FaultKind::Broken, sent(), LEFT).at(&self.address)
             }
             Ok(Ok(Ok(reply))) => return Ok(reply),
             Ok(Ok(Err(fault))) => fault,
             // The sender dropped the call, or has ended.
-            Ok(Err(_)) => self.unanswered(connection, sent(&place)),
-            Err(_) => Fault::new(FaultKind::TimedOut, sent(&place), no_answer(limit)).at(&self.address),
+            Ok(Err(_)) => self.unanswered(connection, sent()),
+            Err(_) => Fault::new(FaultKind::TimedOut, sent(), no_answer(limit)).at(&self.address),
         };
         self.handle(&fault, connection);
         Err(fault)
@@ -186,7 +155,7 @@ struct Write {
     sending: BoxFuture<'static, Sending>,
 }
 
-type Sending = (Vec<Group<Waiting>>, RedisResult<Vec<Value>>);
+type Sending = (Vec<Group<Answer>>, RedisResult<Vec<Value>>);
 
 impl Sender {
     pub(super) fn new(
@@ -197,8 +166,8 @@ impl Sender {
     ) -> Self {
         Self {
             server: Arc::downgrade(server),
-            connection: MultiplexedConnection::clone(connection),
-            clock: Arc::clone(connection.clock()),
+            connection: connection.redis.clone(),
+            clock: Arc::clone(&connection.clock),
             outbox: Arc::clone(outbox),
             entered,
             again: Vec::new(),
@@ -269,11 +238,11 @@ impl Sender {
         if calls.is_empty() {
             return;
         }
-        let mut groups = grouped(calls, server.link.has_slots() || server.separates_slots());
+        let mut groups = grouped(calls, server.link.has_slots || server.separates_slots());
         for group in groups.iter_mut().filter(|group| group.calls.len() > 1 && group.mode == Mode::Together) {
             // The first batch of a script is sent with the text, which loads the script. If it were sent by a hash that
             // the server does not know, later calls would overtake it.
-            let script = group.calls[0].call().script;
+            let script = group.calls[0].place.call.script;
             if !self.loaded.iter().any(|known| std::ptr::eq(*known, script)) {
                 self.loaded.push(script);
                 group.mode = Mode::TogetherAsText;
@@ -322,12 +291,7 @@ impl Sender {
     }
 
     /// Answers the calls of a group, or puts them to those that the server did not run. Returns how many these are.
-    fn answer_group(
-        &mut self,
-        server: &Server,
-        Group { mode, calls }: Group<Waiting>,
-        reply: Value,
-    ) -> usize {
+    fn answer_group(&mut self, server: &Server, Group { mode, calls }: Group<Answer>, reply: Value) -> usize {
         let is_one = calls.len() == 1;
         // An error of the whole reply is extracted here. An error inside a list belongs to one call only.
         let reply =

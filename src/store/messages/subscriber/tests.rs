@@ -35,11 +35,11 @@ async fn who_wants_messages_of_a_server_that_cannot_be_reached_is_told_so() {
     let listener: Arc<dyn Listener> = Arc::<Heard>::clone(&heard);
     let config = LockConfig::default();
     let (dial, link) = (
-        MessageDial::Endpoint(Box::new(endpoint)),
+        Dial::Endpoint(Box::new(endpoint)),
         Arc::new(TopologyLink::new(false, false, &Arc::default(), Upkeep::unused())),
     );
     let subscriber = Subscriber::start(dial, "127.0.0.1:1".into(), &link, &config, listener);
-    subscriber.subscribe(&"a".into());
+    subscriber.order(&"a".into(), true);
     timeout(Duration::from_secs(20), heard.changed.notified()).await.unwrap();
     assert!(lock(&heard.disconnected).contains("a"));
 }
@@ -51,19 +51,20 @@ async fn a_subscription_to_a_channel_that_was_left_meanwhile_is_not_reported_and
     let listener: Arc<dyn Listener> = Arc::<Heard>::clone(&heard);
     let endpoint = Endpoint::new("redis://127.0.0.1:1/", None, Duration::from_secs(1)).unwrap();
     let (orders, mut task) = Task::new(
-        MessageDial::Endpoint(Box::new(endpoint)),
+        Dial::Endpoint(Box::new(endpoint)),
         "127.0.0.1:1".into(),
         &Arc::new(TopologyLink::new(true, false, &Arc::default(), Upkeep::unused())),
         &LockConfig::default(),
         listener,
     );
     let [left, wanted]: [Arc<str>; 2] = ["left".into(), "wanted".into()];
-    task.take(Order::Subscribe(Arc::clone(&left)));
-    task.take(Order::Subscribe(Arc::clone(&wanted)));
+    let order = |channel: &Arc<str>, is_wanted| Order { channel: Arc::clone(channel), is_wanted };
+    task.take(order(&left, true));
+    task.take(order(&wanted, true));
     task.changed.clear(); // the command was sent
-    assert!(orders.send(Order::Unsubscribe(Arc::clone(&left))).is_ok());
+    assert!(orders.send(order(&left, false)).is_ok());
     let (mut active, channels) = (BTreeSet::new(), vec![Arc::clone(&left), wanted]);
-    task.finish(Done::Subscribed(Subscribed { active: channels, ..Subscribed::default() }), &mut active);
+    task.finish(Done::Subscribed(Changed { done: channels, ..Changed::default() }), &mut active);
     assert_eq!(*lock(&heard.subscribed), ["wanted"]);
     assert!(active.contains(&left) && task.changed.contains(&left), "the next command ends it");
 }
