@@ -22,7 +22,7 @@ use crate::engine::hold::Hold;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::retry::Tries;
 use crate::protocol::PermitIds;
-use crate::telemetry::inside;
+use crate::telemetry::{self, inside};
 
 /// How often `wanted` asks the server whether somebody waits.
 const BETWEEN_QUESTIONS: Duration = Duration::from_millis(250);
@@ -50,7 +50,11 @@ impl HeldLock {
             return Err(Error::Closed); // after a shutdown, nothing would renew the hold
         }
         let lock = Arc::<LockRef>::clone(&handle.lock);
-        let hold = Arc::new(Hold::new(until, handle.term(now), lock, handle.metrics.granted(start, now)));
+        let metrics = match handle.is_member {
+            true => handle.metrics.granted_to_member(),
+            false => handle.metrics.granted(start, now),
+        };
+        let hold = Arc::new(Hold::new(until, handle.term(now), lock, metrics));
         if !granted.take(&hold, until, now) {
             return Err(Error::Closed);
         }
@@ -75,6 +79,10 @@ impl HeldLock {
     /// Puts later events about the hold into this span.
     pub(crate) fn begins(&self, span: Span) {
         self.hold.begins(span);
+    }
+
+    pub(crate) fn metrics(&self) -> &telemetry::Held {
+        self.hold.metrics()
     }
 
     pub(crate) fn name(&self) -> &str {

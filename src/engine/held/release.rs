@@ -51,13 +51,14 @@ async fn release_in_turn(mut owed: Owed, turn: Option<Turn>) -> Result<(), Fault
     let (mut turn, mut tries) = (turn, Tries::new(engine.config.retry_timeout()));
     loop {
         let fault = {
-            let _turn = match turn.take() {
+            let next = match turn.take() {
                 None if !is_direct && !owed.is_taken_over() => {
                     Some(engine.background.turn(&grant.lock.server()).await)
                 }
-                // What was taken over waits for the background, which needs a turn.
-                turn => turn.filter(|_| !owed.is_taken_over()),
+                turn => turn,
             };
+            // What was taken over waits for the background, which needs a turn.
+            let _turn = next.filter(|_| !owed.is_taken_over());
             match owed.release().await {
                 Ok(()) => return Ok(()),
                 Err(fault) => fault,
