@@ -119,12 +119,12 @@ async fn an_unlock_that_was_taken_over_fails_if_the_runtime_ends() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let config = LockConfig::builder().command_timeout(200 * MS).retry_timeout(2 * SECOND).build().unwrap();
+    let config = LockConfig::builder().retry_timeout(4 * SECOND).build().unwrap();
     let locks = runtime.spawn(LockClient::connect_with(proxy.url(), config)).await.unwrap().unwrap();
     let guard = locks.rlock("a").lock().await.unwrap();
     proxy.set(Faults::black_hole());
     let mut unlocking = Box::pin(guard.unlock());
-    assert!(timeout(SECOND, &mut unlocking).await.is_err());
+    assert!(timeout(3 * SECOND, &mut unlocking).await.is_err()); // it was taken over after 2 s
     runtime.shutdown_background();
     soon(unlocking).await.unwrap_err();
     scene.server.run::<()>(&["DEL", "a"]);
