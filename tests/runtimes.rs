@@ -1,9 +1,9 @@
 //! A client belongs to the runtime on which it was made. What happens when that runtime stalls or ends.
 
-use crate::support::{LIMIT, MS, SECOND, Scene, Server, eventually, soon, timed};
+use crate::support::{Faults, LIMIT, MS, SECOND, Scene, Server, eventually, soon, timed};
 use lockkeeper::{Error, LockClient, LockConfig, LockConfigBuilder};
 use tokio::runtime::{Builder, Runtime};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
@@ -110,6 +110,25 @@ async fn a_waiter_learns_at_once_that_the_runtime_of_its_client_ended() {
     }
     held.unlock().await.unwrap();
     drop((locks, beside));
+    scene.end().await;
+}
+
+/// The background took the release over, and its runtime ends before there is an answer.
+#[tokio::test]
+async fn an_unlock_that_was_taken_over_fails_if_the_runtime_ends() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let config = LockConfig::builder().retry_timeout(4 * SECOND).build().unwrap();
+    let locks = runtime.spawn(LockClient::connect_with(proxy.url(), config)).await.unwrap().unwrap();
+    let guard = locks.rlock("a").lock().await.unwrap();
+    proxy.set(Faults::black_hole());
+    let mut unlocking = Box::pin(guard.unlock());
+    assert!(timeout(3 * SECOND, &mut unlocking).await.is_err()); // it was taken over after 2 s
+    runtime.shutdown_background();
+    soon(unlocking).await.unwrap_err();
+    scene.server.run::<()>(&["DEL", "a"]);
+    drop((locks, proxy));
     scene.end().await;
 }
 

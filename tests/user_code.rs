@@ -1,14 +1,18 @@
 //! Code of the user that lockkeeper runs: a `tracing` layer, and a metrics recorder. It can ask a lock or a guard. The simulated worlds
 //! check that lockkeeper has no mutex locked meanwhile (`tests/simulation/unlocked.rs`).
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
 use crate::support::{Faults, LIMIT, MS, SECOND, Scene, connect, eventually, soon};
 use lockkeeper::{LockConfig, LockGuard, RLock};
-use metrics::{Counter, CounterFn, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use metrics::{
+    Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+};
 use tokio::runtime::Builder;
+use tokio::time::sleep;
 use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt};
@@ -134,6 +138,76 @@ async fn a_layer_that_panics_in_the_background_ends_nothing_else() {
     drop(guard);
     eventually("it panics", || count.load(Ordering::Relaxed), |count| *count > 0).await;
     soon(locks.rlock("b").lock()).await.unwrap().unlock().await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+/// A recorder that panics whenever a hold ends and whenever a renewal is counted, while it is to.
+#[derive(Clone, Default)]
+struct Fails(Arc<AtomicBool>);
+
+impl Fails {
+    fn fail(&self) {
+        assert!(!self.0.load(Ordering::Relaxed), "a recorder of the user");
+    }
+}
+
+impl CounterFn for Fails {
+    fn increment(&self, _: u64) {
+        self.fail();
+    }
+
+    fn absolute(&self, _: u64) {}
+}
+
+impl HistogramFn for Fails {
+    fn record(&self, _: f64) {
+        self.fail();
+    }
+}
+
+impl Recorder for Fails {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        let fails = key.name() == "lockkeeper_renewals_total";
+        if fails { Counter::from_arc(Arc::new(self.clone())) } else { Counter::noop() }
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        let fails = key.name() == "lockkeeper_held_seconds";
+        if fails { Histogram::from_arc(Arc::new(self.clone())) } else { Histogram::noop() }
+    }
+}
+
+#[tokio::test]
+async fn a_recorder_that_panics_keeps_no_lock_and_loses_none() {
+    let fails = Fails::default();
+    let _recorder = metrics::set_default_local_recorder(&fails);
+    let scene = Scene::start();
+    let locks = connect(scene.server.url(), LockConfig::builder().watchdog_lease(1_500 * MS)).await;
+    let mut guards = Vec::new();
+    for name in ["a", "b", "c"] {
+        guards.push(locks.rlock(name).lock().await.unwrap());
+    }
+    fails.0.store(true, Ordering::Relaxed);
+    // One command renews them all.
+    sleep(4 * SECOND).await;
+    assert!(guards.iter().all(|guard| !guard.is_lost()));
+    for guard in guards {
+        catch_unwind(AssertUnwindSafe(|| drop(guard))).unwrap_err();
+    }
+    eventually("all are released", || scene.server.keys(), Vec::is_empty).await;
+    fails.0.store(false, Ordering::Relaxed);
+    locks.shutdown().await.unwrap();
     drop(locks);
     scene.end().await;
 }

@@ -85,6 +85,13 @@ mod of_process {
         timer: Pin<Box<time::Sleep>>,
     }
 
+    impl Sleep {
+        pub(crate) fn reset(mut self: Pin<&mut Self>, until: Instant) {
+            self.until = until;
+            self.timer.as_mut().reset(until.by_tokio());
+        }
+    }
+
     impl Future for Sleep {
         type Output = ();
 

@@ -64,7 +64,7 @@ use crate::protocol::PermitIds;
 #[must_use = "if unused, the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct LockGuard<T = ()> {
-    /// In the order of the locks. Each of several holds is watched, counted and reported by itself.
+    /// In the order of the locks. Each of several holds is watched and reported by itself.
     holds: SmallVec<[HeldLock; 1]>,
     /// `None`: there is only one.
     whole: Option<Arc<Whole>>,

@@ -189,7 +189,7 @@ async fn acquire(
     let spare = each.len() - needed;
     // The settings of the first say how long the call waits, and how often it polls.
     let (min_hold, safety_poll) = (each[0].terms.min_hold, each[0].config().safety_poll());
-    let end = end_of(limit)?;
+    let (start, end) = (clock::now(), end_of(limit)?);
     // An attempt that began just before the end of the call has until then for its answer.
     let last = end.and_then(|end| end.checked_add(engine::answers_in(each[0].config())));
     let engines: Vec<_> = each.iter().map(|one| Arc::clone(&one.lock.engine)).collect();
@@ -241,6 +241,8 @@ async fn acquire(
             let now = clock::now();
             // What a failed round acquires ends at once, so the shortest hold begins here.
             holds.iter().for_each(|(_, held)| held.stays(min_hold, now));
+            let counted = holds.iter().map(|(_, held)| held.metrics());
+            each[0].metrics.granted_together((start, now), holds.len() - needed, counted);
             return Ok(Some(holds.into_iter().map(|(_, held)| held).collect()));
         }
         let was_split = !holds.is_empty();

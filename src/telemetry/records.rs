@@ -3,7 +3,7 @@
 use std::array::from_fn;
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use super::instruments::{Counter, Gauge, Histogram, counter, gauge, histogram};
@@ -127,11 +127,40 @@ impl OfLock {
 
     /// An acquire that began at `start` was granted, and a hold begins. When the result is dropped, the hold ends at the latest.
     pub(crate) fn granted(&self, start: Moment, now: Moment) -> Held {
+        self.begins(start, now);
+        Held { of: self.clone(), since: now, is_over: AtomicBool::new(false), guard: None }
+    }
+
+    /// A hold of a lock of several, which is counted when it belongs to a [`Guarded`].
+    pub(crate) fn granted_to_member(&self) -> Held {
+        let guard = Some(OnceLock::new());
+        Held { of: self.clone(), since: Moment::PAST, is_over: AtomicBool::new(false), guard }
+    }
+
+    /// An acquire that began at `start` was granted these holds, and a guard begins. It ends when more than `spare` of them have ended.
+    pub(crate) fn granted_together<'a>(
+        &self,
+        (start, now): (Moment, Moment),
+        spare: usize,
+        holds: impl Iterator<Item = &'a Held>,
+    ) {
+        self.begins(start, now);
+        let [ended, lost] = [0, 0].map(AtomicUsize::new);
+        let guard = Arc::new(Guarded { since: now, spare, ended, lost });
+        for held in holds {
+            let of = held.guard.as_ref().expect("BUG: each hold of a lock of several is one of a member");
+            let _ = of.set(Arc::clone(&guard));
+            if held.is_over.load(Ordering::Acquire) {
+                held.of_guard_ends(now);
+            }
+        }
+    }
+
+    fn begins(&self, start: Moment, now: Moment) {
         if let Some(series) = self.series() {
             series.acquire_time.record(now.since(start));
             series.holds.increment(1);
         }
-        Held { of: self.clone(), since: now, is_over: AtomicBool::new(false) }
     }
 }
 
@@ -167,20 +196,49 @@ pub(crate) struct Held {
     of: OfLock,
     since: Moment,
     is_over: AtomicBool,
+    /// `Some`: the hold of a member of several. Empty: it belongs to no guard yet.
+    guard: Option<OnceLock<Arc<Guarded>>>,
+}
+
+/// The guard of a lock of several, which has several holds, and is counted once.
+struct Guarded {
+    since: Moment,
+    spare: usize,
+    ended: AtomicUsize,
+    lost: AtomicUsize,
 }
 
 impl Held {
     /// The hold was given back, or is lost. Only the first call counts.
     pub(crate) fn ends(&self, now: Moment) {
-        let Some(series) = self.of.series() else { return };
-        if !self.is_over.swap(true, Ordering::Relaxed) {
-            series.holds.decrement(1);
-            series.held_time.record(now.since(self.since));
+        if self.of.0.is_none() || self.is_over.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if self.guard.is_some() { self.of_guard_ends(now) } else { self.end(self.since, now) }
+    }
+
+    fn of_guard_ends(&self, now: Moment) {
+        if let Some(guard) = self.guarded()
+            && guard.ended.fetch_add(1, Ordering::Relaxed) == guard.spare
+        {
+            self.end(guard.since, now);
         }
     }
 
+    fn end(&self, since: Moment, now: Moment) {
+        let Some(series) = self.of.series() else { return };
+        series.holds.decrement(1);
+        series.held_time.record(now.since(since));
+    }
+
+    fn guarded(&self) -> Option<&Guarded> {
+        self.guard.as_ref()?.get().map(|guard| &**guard)
+    }
+
     pub(crate) fn is_lost(&self, cause: LossCause, now: Moment) {
-        if let Some(series) = self.of.series() {
+        let counts = self.guard.is_none()
+            || self.guarded().is_some_and(|guard| guard.lost.fetch_add(1, Ordering::Relaxed) == guard.spare);
+        if counts && let Some(series) = self.of.series() {
             series.lost[cause as usize].increment(1);
         }
         self.ends(now);
@@ -189,7 +247,7 @@ impl Held {
 
 impl Default for Held {
     fn default() -> Self {
-        Self { of: OfLock::default(), since: Moment::PAST, is_over: AtomicBool::new(false) }
+        Self { of: OfLock::default(), since: Moment::PAST, is_over: AtomicBool::new(false), guard: None }
     }
 }
 

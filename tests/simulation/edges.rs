@@ -5,7 +5,8 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockkeeper::{LockClient, LockConfig, LockOptions, Process};
+use futures_util::future::join_all;
+use lockkeeper::{Error, Limits, LockClient, LockConfig, LockGuard, LockOptions, Process};
 use lockkeeper_memory::{MemoryServer, Network};
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, timeout};
@@ -31,6 +32,12 @@ impl Scene {
     }
 }
 
+/// No connection is there, and none can be made.
+fn refuses(network: &MemoryServer) {
+    network.set_network(Network { refuses: true, ..Network::default() });
+    network.cut();
+}
+
 fn run<F: Future<Output = ()>>(test: impl FnOnce(Scene) -> F) {
     fastrand::seed(7);
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
@@ -44,6 +51,7 @@ fn run<F: Future<Output = ()>>(test: impl FnOnce(Scene) -> F) {
             }
         });
         let process = Process::new(60 * SECOND, 0);
+        process.set_limits(Limits { releases: 1, ..Limits::default() });
         let network = server.over_network(7);
         let config = LockConfig::builder().connections(1).command_timeout(3 * SECOND).build().expect("valid");
         let connecting = LockClient::connect_with(process_stream::source(&network, &process), config);
@@ -133,5 +141,83 @@ fn readers_begin_for_at_most_five_quarters_of_the_time_after_a_question() {
         assert_eq!(asked, 2, "one is answered late, and one is not answered");
         assert!(last <= LINGER * 5 / 4 && last > LINGER * 6 / 5, "{last:?}");
         holds(false);
+    });
+}
+
+/// After twice `command_timeout`, the background takes releases over that nobody seems to poll. Those that wait for their turn in the
+/// background are taken over, too, and do not keep the turns from it.
+#[test]
+fn releases_that_were_taken_over_keep_no_turn() {
+    run(async |Scene { network, locks, .. }| {
+        let mut guards = Vec::new();
+        for number in 0..5 {
+            guards.push(locks.rlock(format!("{number}")).lock().await.expect("it is free"));
+        }
+        network.freeze(true);
+        let mut unlocking = pin!(join_all(guards.into_iter().map(LockGuard::unlock)));
+        assert!(timeout(8 * SECOND, &mut unlocking).await.is_err(), "the server is silent");
+        network.freeze(false);
+        let results = timeout(5 * SECOND, unlocking).await.expect("no release waits for another");
+        assert!(results.iter().all(Result::is_ok), "{results:?}");
+    });
+}
+
+/// The server lost the hold of which an inner guard shows the number, and the outer one is released in turn.
+#[test]
+fn a_number_that_is_shown_keeps_no_turn_from_the_release() {
+    run(async |scene| {
+        let mut lock = scene.locks.rlock("a");
+        let (outer, inner) = (lock.lock().await.expect("it is free"), lock.lock().await.expect("it has it"));
+        scene.network.execute(&["DEL", "a"]);
+        drop(inner);
+        drop(outer);
+        sleep(SECOND).await;
+        assert!(!scene.times_of("rlock/release.lua").is_empty());
+    });
+}
+
+/// Guarantee 2. The unlock waits for a connection, and nobody polls it until the background has released.
+#[test]
+fn an_unlock_that_was_taken_over_while_it_waited_for_a_connection_finds_no_loss() {
+    run(async |Scene { network, locks, .. }| {
+        let guard = locks.rlock("a").lock().await.expect("it is free");
+        network.set_network(Network { holds_requests: true, holds_replies: true, ..Network::default() });
+        network.cut();
+        let mut unlocking = pin!(guard.unlock());
+        assert!(timeout(2 * SECOND, &mut unlocking).await.is_err());
+        network.set_network(Network::default());
+        sleep(10 * SECOND).await;
+        unlocking.await.expect("it was held until then");
+    });
+}
+
+/// Guarantee 2. The same, and meanwhile the lock was deleted.
+#[test]
+fn an_unlock_that_was_taken_over_reports_a_loss() {
+    run(async |Scene { network, locks, .. }| {
+        let guard = locks.rlock("a").lock().await.expect("it is free");
+        refuses(&network);
+        sleep(10 * MS).await; // the client notices it before it sends
+        let mut unlocking = pin!(guard.unlock());
+        assert!(timeout(2 * SECOND, &mut unlocking).await.is_err());
+        network.execute(&["DEL", "a"]);
+        network.set_network(Network::default());
+        sleep(10 * SECOND).await;
+        assert!(matches!(unlocking.await, Err(Error::NotHeld(_))));
+    });
+}
+
+#[test]
+fn the_number_of_an_inner_unlock_that_is_dropped_is_shown_by_the_background() {
+    run(async |Scene { network, locks, .. }| {
+        let mut lock = locks.rlock("a");
+        let (outer, inner) = (lock.lock().await.expect("it is free"), lock.lock().await.expect("it has it"));
+        refuses(&network);
+        let mut unlocking = Box::pin(inner.unlock());
+        assert!(timeout(SECOND, &mut unlocking).await.is_err());
+        network.set_network(Network::default());
+        drop(unlocking);
+        sleep(SECOND).await;
+        assert_eq!(network.execute(&["HGET", "a", &outer.owner_id()]), b"$1\r\n1\r\n");
     });
 }

@@ -60,6 +60,14 @@ fn a_release_overtakes_no_acquire_that_waits_for_replicas() {
     assert!(violations.is_empty(), "{violations:#?}");
 }
 
+/// The background took an unlock over that waited for a connection, and both released.
+#[test]
+fn an_unlock_that_was_taken_over_finds_no_loss() {
+    let options = Options { deployment: Deployment::Cluster, bursts: true, ..Options::default() };
+    let violations = run_drawn(1_795_918_118, &options).oracle.violations;
+    assert!(violations.is_empty(), "{violations:#?}");
+}
+
 /// Many calls come together, and several go out in one command.
 #[test]
 fn worlds_with_small_limits_keep_the_rules() {
@@ -184,4 +192,25 @@ fn a_call_for_two_permits_does_not_keep_others_from_attempting() {
 #[test]
 fn a_late_grant_is_kept_for_its_minimum_hold_time() {
     assert_drawn_holds(1_800_000_666);
+}
+
+/// The number of an inner hold was shown in the only turn, and waited there for the release of the outer one, which had no turn.
+/// And what waited for a release that the background had taken over kept its turn.
+#[test]
+fn what_waits_for_a_release_keeps_no_turn_from_it() {
+    for seed in [1_795_918_181, 1_795_918_244] {
+        let options = Options { bursts: true, ..Options::default() };
+        let violations = run_drawn(seed, &options).oracle.violations;
+        assert!(violations.is_empty(), "seed {seed}: {violations:#?}");
+    }
+}
+
+/// The clock of a server was set back beside a hold that was passed on, and forward beside a call that was behind another one.
+#[test]
+fn worlds_in_which_clocks_are_set_keep_the_rules() {
+    for seed in [70_111, 70_122] {
+        let options = Options { bursts: true, ..Options::default() };
+        let violations = run_drawn(seed, &options).oracle.violations;
+        assert!(violations.is_empty(), "seed {seed}: {violations:#?}");
+    }
 }

@@ -18,6 +18,7 @@ use crate::engine::background::{Job, Refused, Turn};
 use crate::engine::hold::Hold;
 use crate::engine::line::lines::Receivers;
 use crate::engine::lock_ref::LockRef;
+use crate::engine::retry::Tries;
 use crate::protocol::{AcquireReply, Call, ReleaseReply};
 use crate::store::Connection;
 use crate::telemetry::Undoing;
@@ -39,75 +40,65 @@ const PAUSE: Duration = Duration::from_millis(100);
 const GIVE_UP: Duration = Duration::from_secs(600);
 
 /// An id of which the server can have something, and that nobody needs. Each id has one at most. Dropped, it goes to the background.
-pub(crate) struct Owed(Option<Release>);
-
-/// The release of one id.
-struct Release {
-    grant: Arc<Grant>,
-    /// The guard that was given back: the answer says whether the server still had its hold.
-    hold: Option<Arc<Hold>>,
-    /// A release perhaps ran, and its answer was lost. So if the next one finds nothing, this is no loss.
-    is_unsure: bool,
-}
+pub(crate) struct Owed(Option<Arc<Grant>>);
 
 impl Owed {
     pub(super) fn new(grant: &Arc<Grant>) -> Self {
-        Self(Some(Release { grant: Arc::clone(grant), hold: None, is_unsure: false }))
+        Self(Some(Arc::clone(grant)))
     }
 
-    /// The hold of this guard is released, and the answer says whether the server still had it.
-    pub(super) fn asks_for(mut self, hold: &Arc<Hold>) -> Self {
-        if let Some(release) = &mut self.0 {
-            release.hold = Some(Arc::clone(hold));
-        }
+    /// The hold of this guard is released. If the answer says that the server no longer had it, the hold is removed.
+    pub(super) fn asks_for(self, hold: &Arc<Hold>) -> Self {
+        self.grant().ask(|state| {
+            if let Owing::Future(_) = state.owing {
+                state.given_back = Some(Arc::clone(hold));
+            }
+        });
         self
     }
 
     pub(crate) fn grant(&self) -> &Arc<Grant> {
-        &self.0.as_ref().expect("BUG: asked after its release").grant
+        self.0.as_ref().expect("BUG: asked after its release")
     }
 
     /// Whether the background has it, because nobody seemed to poll the future.
     pub(crate) fn is_taken_over(&self) -> bool {
-        self.0.as_ref().is_some_and(Release::is_taken_over)
+        self.0.as_ref().is_some_and(|grant| grant.is_taken_over())
     }
 
-    /// Releases once. Returns whether the server still had the hold of the guard. If an acquire can still run, the background releases
-    /// once more, when this value is dropped.
-    pub(crate) async fn release(&mut self) -> Result<bool, Fault> {
-        let Some(release) = &mut self.0 else { return Ok(true) };
-        if release.is_taken_over() {
-            let patience = release.grant.lock.engine.config.retry_timeout();
-            let released = timeout(patience, release.grant.until_released()).await;
-            return released
-                .map(|()| true)
-                .map_err(|_| Fault::new(FaultKind::TimedOut, Sent::Unknown, "no answer in time"));
+    /// Releases once. If an acquire can still run, the background releases once more, when this value is dropped.
+    pub(crate) async fn release(&mut self) -> Result<(), Fault> {
+        let Some(grant) = &self.0 else { return Ok(()) };
+        if grant.is_taken_over() {
+            let _ = timeout(grant.lock.engine.config.retry_timeout(), grant.until_released()).await;
+            let is_answered = grant.ask(|state| state.given_back.is_none());
+            let late = || Fault::new(FaultKind::TimedOut, Sent::Unknown, "no answer in time");
+            return is_answered.then_some(()).ok_or_else(late);
         }
-        let connection = release.grant.lock.connection().await?;
-        let (was_held, is_over) = release.once(connection).await?;
-        if is_over {
+        let connection = grant.lock.connection().await?;
+        if grant.release_once(&connection).await? {
             self.0 = None;
         }
-        Ok(was_held)
+        Ok(())
     }
 }
 
 impl Drop for Owed {
     fn drop(&mut self) {
-        if let Some(release) = self.0.take() {
+        if let Some(grant) = self.0.take() {
             nothing_is_locked();
-            release.in_background(clock::now());
+            grant.release_in_background(clock::now());
         }
     }
 }
 
-impl Release {
+impl Grant {
     fn is_taken_over(&self) -> bool {
-        !matches!(self.grant.ask(|state| state.owing), Owing::Future(_) | Owing::Again)
+        !matches!(self.ask(|state| state.owing), Owing::Future(_) | Owing::Again)
     }
 
     /// Hands the release to the background, unless that has one. Never waits.
-    fn in_background(self, now: Moment) {
+    fn release_in_background(self: Arc<Self>, now: Moment) {
         let hands_over = |state: &mut State| {
             let hands_over = matches!(state.owing, Owing::Future(_) | Owing::Again);
             if let Owing::Future(_) = state.owing {
@@ -115,10 +106,10 @@ impl Release {
             }
             hands_over
         };
-        if !self.grant.event(now, |state, _| hands_over(state)) {
+        if !self.event(now, |state, _| hands_over(state)) {
             return;
         }
-        let lock = Arc::clone(&self.grant.lock);
+        let lock = Arc::clone(&self.lock);
         let undo = Undo::new(self, now);
         if !lock.engine.background.release(lock.server(), move |turn| undo.job(Some(turn)))
             && let Some(unreported) = lock.engine.failed_releases.ask()
@@ -137,52 +128,55 @@ impl Release {
     /// The connection on which acquires wait for replicas, if all that were not answered were sent there: a release on it runs after
     /// them. One on the usual connection can overtake them.
     async fn behind_acquires(&self) -> Option<Connection> {
-        let lock = &self.grant.lock;
+        let lock = &self.lock;
         lock.engine.config.sync()?;
-        let late_on = self.grant.ask(|state| state.on_server.late_on())?;
+        let late_on = self.ask(|state| state.on_server.late_on())?;
         let connection = lock.connection_of_acquires().await.ok()?;
         (connection.number() == late_on).then_some(connection)
     }
 
-    /// Releases once. Returns whether the server still had the hold of the guard, and whether it has nothing from here on.
-    async fn once(&mut self, connection: Connection) -> Result<(bool, bool), Fault> {
-        let grant = &self.grant;
-        let lock = &grant.lock;
-        let (sent, call) = (clock::now(), lock.protocol.release(grant.holder()));
-        let was_unsure = std::mem::replace(&mut self.is_unsure, true); // until the answer comes
-        let (mine, ends_hold) = grant.ask(|state| (state.owing, state.lease.was_granted()));
-        let reply = match grant.send_release(&connection, &call, ends_hold).await {
+    /// Releases once. Returns whether the server has nothing from here on.
+    async fn release_once(self: &Arc<Self>, connection: &Connection) -> Result<bool, Fault> {
+        let lock = &self.lock;
+        let (sent, call) = (clock::now(), lock.protocol.release(self.holder()));
+        let (mine, was_unsure, ends_hold) = self.ask(|state| {
+            let was_unsure = std::mem::replace(&mut state.is_unsure, true); // until the answer comes
+            (state.owing, was_unsure, state.lease.was_granted())
+        });
+        let reply = match self.send_release(connection, &call, ends_hold).await {
             Ok(reply) => reply,
             // Another client overwrote the key, so the hold is gone.
             Err(fault) if fault.kind == FaultKind::WrongType => ReleaseReply::Gone,
             Err(fault) => {
-                self.is_unsure = was_unsure || fault.sent == Sent::Unknown;
+                let is_known = fault.sent != Sent::Unknown;
+                self.ask(|state| state.is_unsure &= was_unsure || !is_known || state.owing != mine);
                 return Err(fault);
             }
         };
-        self.is_unsure = was_unsure;
-        let _answered = Answered(grant);
+        let _answered = Answered(self);
         // A master that is promoted later can lack this release, and would keep the lock until its lease ends. So
         // the release is kept for a repetition.
         lock.engine.releases.keep(lock.route, call);
-        let hold = self.hold.take();
-        let mut gone = hold.filter(|_| reply == ReleaseReply::Gone && !was_unsure);
-        let (was_held, is_over) = grant.event(clock::now(), |state, effects| {
+        // The hold is dropped after unlocking.
+        let (is_over, _hold) = self.event(clock::now(), |state, effects| {
             if state.owing != mine {
-                return (true, true); // meanwhile the background has it, and perhaps released before
+                return (true, None); // meanwhile the background has it, and perhaps released before
             }
-            let was_held = gone.is_none();
             state.is_moved = true;
             let is_over = state.on_server.released(connection.number(), sent);
             state.owing = if is_over { Owing::No } else { Owing::Again };
-            if let Some(hold) = gone.take() {
-                effects.was_gone(hold);
+            let hold = state.given_back.take();
+            if let Some(hold) = &hold
+                && reply == ReleaseReply::Gone
+                && !was_unsure
+            {
+                effects.was_gone(Arc::clone(hold));
                 state.loses(effects);
             }
-            (was_held, is_over)
+            (is_over, hold)
         });
         report_release(reply, lock);
-        Ok((was_held, is_over))
+        Ok(is_over)
     }
 }
 
@@ -217,25 +211,26 @@ impl Drop for Listed {
 
 /// The release of an id in the background, until nothing can be left of it.
 struct Undo {
-    release: Release,
+    grant: Arc<Grant>,
     _counted: Undoing,
     _listed: Listed,
     /// When the lease has certainly ended, and no acquire can run.
     ends: Instant,
     refused: Backoff,
+    is_over: bool,
 }
 
 impl Undo {
-    fn new(release: Release, now: Moment) -> Self {
-        let grant = &release.grant;
+    fn new(grant: Arc<Grant>, now: Moment) -> Self {
         let (longest, late) = grant.ask(|state| (state.lease.longest, state.on_server.late_until()));
         let late = late.map_or(Duration::ZERO, |until| until.since(now));
         Self {
             _counted: grant.lock.engine.metrics.undoing(),
-            _listed: Listed::new(grant),
+            _listed: Listed::new(&grant),
             ends: Instant::now() + late + longest,
             refused: REFUSED,
-            release,
+            is_over: false,
+            grant,
         }
     }
 
@@ -245,20 +240,23 @@ impl Undo {
 
     /// Releases until the server has nothing, or gives up. Fails if the server refuses a release whose lease has not ended.
     async fn run(mut self, mut turn: Option<Turn>) -> Result<(), Refused> {
-        let lock = Arc::clone(&self.release.grant.lock);
+        let lock = Arc::clone(&self.grant.lock);
         let (engine, mut retry) = (&lock.engine, RETRY);
         loop {
-            let (owing, late) = self.release.grant.ask(|state| (state.owing, state.on_server.late_until()));
+            let (owing, late) = self.grant.ask(|state| (state.owing, state.on_server.late_until()));
             let mut behind = None;
             if owing == Owing::Again {
                 drop(turn.take());
-                behind = self.release.behind_acquires().await;
+                behind = self.grant.behind_acquires().await;
                 if behind.is_none() {
                     sleep(late.map_or(PAUSE, |until| until.since(clock::now()) + SHORTEST)).await;
                 }
             }
             let fault = match self.release_in_turn(turn.take(), behind).await {
-                Ok(true) => return Ok(()),
+                Ok(true) => {
+                    self.is_over = true;
+                    return Ok(());
+                }
                 Ok(false) => continue,
                 Err(fault) => fault,
             };
@@ -269,7 +267,7 @@ impl Undo {
                 continue;
             }
             // The caller has the error of the acquire already.
-            let is_nothing = self.release.grant.ask(|state| state.on_server.was_only_refused());
+            let is_nothing = self.grant.ask(|state| state.on_server.was_only_refused());
             let refused_again = !fault.is_transient() && is_left && !is_nothing;
             if !is_nothing
                 && (is_left || !engine.is_closing())
@@ -297,11 +295,6 @@ impl Undo {
                     again: self.job(None),
                 });
             }
-            self.release.grant.ask(|state| {
-                state.on_server.forgets();
-                state.owing = Owing::No;
-            });
-            self.release.grant.released.notify_waiters();
             return Ok(());
         }
     }
@@ -312,7 +305,7 @@ impl Undo {
         turn: Option<Turn>,
         connection: Option<Connection>,
     ) -> Result<bool, Fault> {
-        let lock = &self.release.grant.lock;
+        let lock = &self.grant.lock;
         let _turn = match turn {
             Some(turn) => turn,
             None => lock.engine.background.turn(&lock.server()).await,
@@ -321,12 +314,12 @@ impl Undo {
             Some(connection) => connection,
             None => lock.connection().await?,
         };
-        self.release.once(connection).await.map(|(_, is_over)| is_over)
+        self.grant.release_once(&connection).await
     }
 
     /// Pauses. During a shutdown, the pause is short.
     async fn rest(&self, pause: Duration) {
-        let engine = &self.release.grant.lock.engine;
+        let engine = &self.grant.lock.engine;
         if !engine.is_closing() {
             tokio::select! {
                 biased;
@@ -338,12 +331,25 @@ impl Undo {
     }
 }
 
+/// The job gave up, or code of the user panicked: nobody waits for an answer any more.
+impl Drop for Undo {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.grant.ask(|state| {
+                state.on_server.forgets();
+                state.owing = Owing::No;
+            });
+            self.grant.released.notify_waiters();
+        }
+    }
+}
+
 impl Grant {
     /// Lets the background release what a future has to release that perhaps nobody polls. If that future learns an answer later, it
     /// counts for nothing.
     pub(crate) fn release_for_future(self: &Arc<Self>, now: Moment) {
         if self.ask(|state| matches!(state.owing, Owing::Future(_))) {
-            Release { grant: Arc::clone(self), hold: None, is_unsure: true }.in_background(now);
+            Arc::clone(self).release_in_background(now);
         }
     }
 
@@ -385,8 +391,32 @@ impl Grant {
         }
     }
 
-    /// Shows the hold count of an owner that released an inner hold. Returns whether the server still has the hold.
+    /// Shows the hold count of an owner that released an inner hold, and retries after faults. Returns whether the server still has the hold.
     pub(crate) async fn show(self: &Arc<Self>, part: PartKey) -> Result<bool, Fault> {
+        self.lock.check_runtime()?;
+        let config = &self.lock.engine.config;
+        let (mut unshown, mut tries) = (self.unshown(part), Tries::new(config.retry_timeout()));
+        let is_there = loop {
+            match self.show_once(part).await {
+                Ok(is_there) => break is_there,
+                Err(fault) => tries.again(fault).await?,
+            }
+        };
+        unshown.0 = None;
+        if !is_there {
+            // Perhaps this client released the hold meanwhile. The answer to that says whether the hold was lost.
+            let _ = timeout(config.command_timeout(), self.until_released()).await;
+        }
+        Ok(is_there || !self.ask(|state| state.is_gone()))
+    }
+
+    /// Returns a value that lets the background show the hold count, if it is dropped as it is.
+    pub(crate) const fn unshown(self: &Arc<Self>, part: PartKey) -> Unshown<'_> {
+        Unshown(Some((self, part)))
+    }
+
+    /// Shows the hold count of an owner. Returns whether the server has the hold.
+    async fn show_once(self: &Arc<Self>, part: PartKey) -> Result<bool, Fault> {
         let connection = self.lock.connection().await?;
         let now = clock::now();
         let Some((count, left)) = self.ask(|state| state.shows(part, now)) else { return Ok(true) };
@@ -397,14 +427,10 @@ impl Grant {
             Err(fault) if fault.kind == FaultKind::WrongType => true,
             Err(fault) => return Err(fault),
         };
-        if !is_lost {
-            return Ok(true);
+        if is_lost {
+            self.event(clock::now(), |state, effects| state.finds_nothing(effects));
         }
-        if !self.event(clock::now(), |state, effects| state.finds_nothing(effects)) {
-            // This client released the hold meanwhile. The answer to that says whether the hold was lost.
-            let _ = timeout(self.lock.engine.config.command_timeout(), self.until_released()).await;
-        }
-        Ok(!self.ask(|state| state.is_gone()))
+        Ok(!is_lost)
     }
 
     /// Lets the background show the hold count of an owner.
@@ -413,12 +439,24 @@ impl Grant {
         // A count that is only shown is not worth another try.
         self.lock.engine.background.release(self.lock.server(), move |turn| {
             async move {
-                let _ = grant.show(part).await;
+                let _ = grant.show_once(part).await;
                 drop(turn);
                 Ok(())
             }
             .boxed()
         });
+    }
+}
+
+/// A hold count that was not shown yet. Dropped, it goes to the background.
+pub(crate) struct Unshown<'a>(Option<(&'a Arc<Grant>, PartKey)>);
+
+impl Drop for Unshown<'_> {
+    fn drop(&mut self) {
+        if let Some((grant, part)) = self.0.filter(|(grant, part)| grant.ask(|state| state.shows_soon(*part)))
+        {
+            grant.show_soon(part);
+        }
     }
 }
 

@@ -130,6 +130,10 @@ struct Least {
 pub(super) struct State {
     pub(super) on_server: OnServer,
     pub(super) owing: Owing,
+    /// The guard that was given back and whose release was not answered: the answer says whether the server still had its hold.
+    pub(super) given_back: Option<Arc<Hold>>,
+    /// A release perhaps ran, and its answer was lost. So if the next one finds nothing, this is no loss.
+    pub(super) is_unsure: bool,
     parts: Slab<Part>,
     /// How many guards are renewed as usual. They last as long as the server keeps the hold.
     usual: u32,
@@ -331,7 +335,7 @@ impl State {
     pub(super) fn is_owed(&mut self, now: Moment) -> bool {
         let is_owed = self.owing == Owing::No && self.on_server.may_exist() && !self.is_needed(now);
         if is_owed {
-            (self.owing, self.is_moved) = (Owing::Future(now), true);
+            (self.owing, self.is_unsure, self.is_moved) = (Owing::Future(now), false, true);
             self.closes();
         }
         is_owed

@@ -1,5 +1,6 @@
 //! What keeps a grant: the renewals of its lease, the looks at its hold, and the heartbeats of its place in a queue.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -105,13 +106,14 @@ impl Grant {
         self.lock.protocol.renewal_row(self.holder(), self.ask(left))
     }
 
-    /// Ends a renewal or a look.
+    /// Ends a renewal or a look. A panic of the user's code, which is told of it, must not end the others of the batch.
     fn renewal_ends(self: &Arc<Self>, now: Moment, event: impl FnOnce(&mut Shell, &mut Effects)) {
-        self.change(now, |shell, effects| {
+        let change = |shell: &mut Shell, effects: &mut Effects| {
             shell.renewal.end();
             shell.state.is_moved = true;
             event(shell, effects);
-        });
+        };
+        let _ = catch_unwind(AssertUnwindSafe(|| self.change(now, change)));
     }
 
     /// Records that the server told of a change of the key.

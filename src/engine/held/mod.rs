@@ -22,7 +22,7 @@ use crate::engine::hold::Hold;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::retry::Tries;
 use crate::protocol::PermitIds;
-use crate::telemetry::inside;
+use crate::telemetry::{self, inside};
 
 /// How often `wanted` asks the server whether somebody waits.
 const BETWEEN_QUESTIONS: Duration = Duration::from_millis(250);
@@ -50,7 +50,11 @@ impl HeldLock {
             return Err(Error::Closed); // after a shutdown, nothing would renew the hold
         }
         let lock = Arc::<LockRef>::clone(&handle.lock);
-        let hold = Arc::new(Hold::new(until, handle.term(now), lock, handle.metrics.granted(start, now)));
+        let metrics = match handle.is_member {
+            true => handle.metrics.granted_to_member(),
+            false => handle.metrics.granted(start, now),
+        };
+        let hold = Arc::new(Hold::new(until, handle.term(now), lock, metrics));
         if !granted.take(&hold, until, now) {
             return Err(Error::Closed);
         }
@@ -75,6 +79,10 @@ impl HeldLock {
     /// Puts later events about the hold into this span.
     pub(crate) fn begins(&self, span: Span) {
         self.hold.begins(span);
+    }
+
+    pub(crate) fn metrics(&self) -> &telemetry::Held {
+        self.hold.metrics()
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -140,21 +148,24 @@ impl HeldLock {
     /// releases what the server can still have.
     pub(crate) async fn unlock(mut self) -> Result<()> {
         let now = clock::now();
-        let was_lost = self.hold.is_found_lost(now);
-        self.hold.give_back(now);
+        let was_lost = self.hold.give_back(now);
         self.is_over = true;
         let given_back = self.grant.give_back(self.part, &self.hold, now);
+        self.hold.tell_end(now);
         if was_lost || self.hold.is_lost(now) {
             // Perhaps the watchdog found it meanwhile. The background releases what the server can still have.
             self.hold.tell_gone(now);
+            if let GivenBack::Shows = given_back {
+                drop(self.grant.unshown(self.part));
+            }
             return Err(Error::NotHeld(self.loss()));
         }
         let releasing = async {
             match given_back {
                 GivenBack::Kept => Ok(true),
                 // Boxed, as an unlock of the last hold has no use for it.
-                GivenBack::Shows => Box::pin(release::show(&self.grant, self.part)).await,
-                GivenBack::Owed(owed) => release::release(owed).await,
+                GivenBack::Shows => Box::pin(self.grant.show(self.part)).await,
+                GivenBack::Owed(owed) => release::release(owed).await.map(|()| !self.hold.is_removed()),
             }
         };
         match inside(&self.hold.span(), pin!(releasing)).await {
@@ -170,6 +181,7 @@ impl HeldLock {
         self.hold.give_back(now);
         self.is_over = true;
         self.grant.leak(self.part, &self.hold, now);
+        self.hold.tell_end(now);
     }
 
     /// Renews the lease for a time that the caller chose.
@@ -224,6 +236,7 @@ impl Drop for HeldLock {
             let now = clock::now();
             self.hold.give_back(now);
             self.grant.drop_guard(self.part, &self.hold, now);
+            self.hold.tell_end(now);
         }
     }
 }

@@ -8,27 +8,15 @@ use tokio::task::unconstrained;
 
 use crate::base::fault::Fault;
 use crate::engine::background::Turn;
+use crate::engine::grant::Grant;
 use crate::engine::grant::owed::{Listed, Owed};
-use crate::engine::grant::{Grant, PartKey};
 use crate::engine::retry::Tries;
 
-/// Shows the hold count after an inner release, and retries after faults. Returns whether the server still had the hold.
-pub(super) async fn show(grant: &Arc<Grant>, part: PartKey) -> Result<bool, Fault> {
-    grant.lock.check_runtime()?;
-    let mut tries = Tries::new(grant.lock.engine.config.retry_timeout());
-    loop {
-        match grant.show(part).await {
-            Ok(is_held) => return Ok(is_held),
-            Err(fault) => tries.again(fault).await?,
-        }
-    }
-}
-
-/// Releases, and retries after faults. Returns whether the server still had the hold.
+/// Releases, and retries after faults.
 ///
 /// If many futures send releases already, the background sends this one in its turn. Otherwise its command would wait
 /// in the client behind theirs, while its time limit counts.
-pub(super) async fn release(owed: Owed) -> Result<bool, Fault> {
+pub(super) async fn release(owed: Owed) -> Result<(), Fault> {
     let grant = Arc::clone(owed.grant());
     grant.lock.check_runtime()?;
     let background = &grant.lock.engine.background;
@@ -40,7 +28,7 @@ pub(super) async fn release(owed: Owed) -> Result<bool, Fault> {
 }
 
 /// Releases as [`release`] does, but lets the background send the command in its turn.
-async fn release_in_background(grant: &Arc<Grant>, owed: Owed) -> Result<bool, Fault> {
+async fn release_in_background(grant: &Arc<Grant>, owed: Owed) -> Result<(), Fault> {
     let (done, released) = oneshot::channel();
     let listed = Listed::new(grant);
     grant.lock.engine.background.release(grant.lock.server(), move |turn| {
@@ -57,20 +45,22 @@ async fn release_in_background(grant: &Arc<Grant>, owed: Owed) -> Result<bool, F
     unconstrained(released).await.unwrap_or_else(|_| Err(grant.lock.runtime_gone()))
 }
 
-async fn release_in_turn(mut owed: Owed, turn: Option<Turn>) -> Result<bool, Fault> {
+async fn release_in_turn(mut owed: Owed, turn: Option<Turn>) -> Result<(), Fault> {
     let grant = Arc::clone(owed.grant());
     let (engine, is_direct) = (&grant.lock.engine, turn.is_none());
     let (mut turn, mut tries) = (turn, Tries::new(engine.config.retry_timeout()));
     loop {
         let fault = {
-            let _turn = match turn.take() {
+            let next = match turn.take() {
                 None if !is_direct && !owed.is_taken_over() => {
                     Some(engine.background.turn(&grant.lock.server()).await)
                 }
                 turn => turn,
             };
+            // What was taken over waits for the background, which needs a turn.
+            let _turn = next.filter(|_| !owed.is_taken_over());
             match owed.release().await {
-                Ok(was_held) => return Ok(was_held),
+                Ok(()) => return Ok(()),
                 Err(fault) => fault,
             }
         };

@@ -201,6 +201,11 @@ impl Hold {
         self.deadline.store(REMOVED, Ordering::Release);
     }
 
+    /// Whether the server said that it no longer has the hold.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.deadline.load(Ordering::Acquire) == REMOVED
+    }
+
     /// Waits until the hold is released or lost. Returns whether it was released. Needs a timer, and no I/O.
     ///
     /// A hold that the watchdog renews costs a timer or two for each lease: after a suspend of the host, the watchdog
@@ -242,12 +247,24 @@ impl Hold {
     }
 
     /// Records that the guard was released, unless the hold is already lost. From now on, the end of the hold is no
-    /// loss, and nobody relies on it. Call this with nothing locked.
-    pub(crate) fn give_back(&self, now: Moment) {
-        if !self.is_found_lost(now) {
+    /// loss, and nobody relies on it. Returns whether it is lost. [`tell_end`](Self::tell_end) follows.
+    pub(crate) fn give_back(&self, now: Moment) -> bool {
+        let is_lost = self.is_lost(now);
+        if !is_lost {
             let _ = self.report.compare_exchange(HELD, GIVEN_BACK, Ordering::AcqRel, Ordering::Acquire);
+        }
+        is_lost
+    }
+
+    /// Tells that the hold was given back or is lost, when its guard has done the rest: a panic of the user's code must not keep the lock.
+    /// Call this with nothing locked.
+    pub(crate) fn tell_end(&self, now: Moment) {
+        if self.is_given_back() {
+            nothing_is_locked();
             self.end_notify.notify_waiters();
             self.metrics.ends(now);
+        } else {
+            self.tell_loss(now);
         }
     }
 
@@ -296,7 +313,7 @@ impl Hold {
 
     /// Returns why the hold was lost.
     fn cause(&self, now: Moment) -> LossCause {
-        if self.deadline.load(Ordering::Acquire) == REMOVED {
+        if self.is_removed() {
             LossCause::Removed
         } else if self.term.is_bounded || self.term.ends.is_some_and(|ends| ends <= now) {
             LossCause::MaxHold

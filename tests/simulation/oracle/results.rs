@@ -262,8 +262,11 @@ impl Oracle {
         was_behind: bool,
     ) {
         self.count("refused");
-        // A call behind another waiter of its process takes that waiter's answer.
-        let since = begun.saturating_sub(self.plan.handover() + self.untold(process, begun, now));
+        // A call behind another waiter of its process takes that waiter's answer. No message says that a clock ended a lease.
+        let poll = self.plan.safety_poll.mul_f64(1.2);
+        let is_stepped = self.was_stepped(claims, begun.saturating_sub(poll), now);
+        let unnoticed = if is_stepped { poll } else { Duration::ZERO };
+        let since = begun.saturating_sub(self.plan.handover() + self.untold(process, begun, now) + unnoticed);
         let was_held = self.waits.was_held(now, claims, since, was_behind);
         let has_queue = claims.iter().any(|claim| self.queues.is_used(claim.server));
         if !was_held && !has_queue && !self.is_disturbed(process, claims, begun, now, true) {

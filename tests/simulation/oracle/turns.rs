@@ -138,7 +138,8 @@ impl Oracle {
                 format!("worker {worker} was given {owner}, which may not be shared"),
             );
         }
-        if self.kept_once(claim, owner).is_some_and(|until| until > now + self.plan.lease + MS) {
+        let is_long = self.kept_once(claim, owner).is_some_and(|until| until > now + self.plan.lease + MS);
+        if is_long && !self.was_stepped(&new.claims, granted_at, now) {
             self.violate(
                 now,
                 "t",
