@@ -112,7 +112,8 @@ fn write_copy() {
     for (file, text) in with_mutants() {
         fs::write(copy.join(file), text).unwrap();
     }
-    for root in ["src/lib.rs", "cli/src/main.rs"] {
+    // The tests include a file of the program, which has mutants.
+    for root in ["src/lib.rs", "cli/src/main.rs", "tests/main.rs"] {
         let text = fs::read_to_string(copy.join(root)).unwrap();
         fs::write(copy.join(root), text + SWITCH).unwrap();
     }
