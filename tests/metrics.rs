@@ -224,7 +224,8 @@ impl Run {
             now
         };
         eventually(&format!("{what}: {all:?}"), changes, |found| *found == all).await;
-        self.before = Self::counts(&self.recorded);
+        // Not what is counted now: the background can have begun something.
+        all.into_iter().for_each(|(series, change)| *self.before.entry(series).or_default() += change);
     }
 }
 
