@@ -1,8 +1,10 @@
 //! What a fenced lock guarantees beyond every other lock: a token that grows with each new holder, and only then.
 
 use std::future::pending;
+use std::pin::pin;
 
 use crate::support::{MS, Scene, connect, eventually, fixed, patient, soon};
+use futures_util::FutureExt;
 use lockkeeper::{Error, LockClient};
 use tokio::time::{Instant, sleep};
 
@@ -45,6 +47,27 @@ async fn a_token_is_not_behind_the_servers_clock() {
         sleep(20 * MS).await;
     }
     drop(locks);
+    scene.end().await;
+}
+
+/// Both exclude each other, but what one is granted has no token for the other.
+#[tokio::test]
+async fn a_call_that_waits_behind_an_rlock_of_its_client_gets_a_token() {
+    let scene = Scene::start();
+    let (other, locks) = (scene.client().await, scene.client_with(patient()).await);
+    let guard = soon(other.rlock("a").lock()).await.unwrap();
+    let mut rlock = locks.rlock("a");
+    let first = tokio::spawn(async move { rlock.lock().await.unwrap().unlock().await.unwrap() });
+    eventually("it waits", || scene.server.channels().len(), |channels| *channels == 1).await;
+    let mut fenced = locks.fenced_lock("a");
+    {
+        let mut waiting = pin!(fenced.lock());
+        assert!(waiting.as_mut().now_or_never().is_none());
+        guard.unlock().await.unwrap();
+        soon(first).await.unwrap();
+        assert!(soon(waiting).await.unwrap().token().get() > 0);
+    }
+    drop((fenced, locks, other));
     scene.end().await;
 }
 

@@ -9,7 +9,8 @@ const ALL: &str = "~%* ~lockkeeper_client:%* &redisson_lock__channel:{%* &rediss
 
 const FENCED: &str = "~redisson_lock_token:{%* ~redisson_lock_token:%* +incr";
 
-const READ_WRITE: &str = "~{%* ~redisson_rwlock:{%* ~redisson_rwlock:%* &redisson_rwlock:{%* &redisson_rwlock:%* +hgetall +hlen";
+const READ_WRITE: &str =
+    "~{%* ~redisson_rwlock:{%* ~redisson_rwlock:%* &redisson_rwlock:{%* &redisson_rwlock:%* +hgetall +hlen";
 
 /// What a type of lock, or a use of locks, needs besides.
 const fn of(kind: Use) -> [&'static str; 2] {

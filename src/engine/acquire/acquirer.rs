@@ -142,14 +142,14 @@ impl Task {
             Ok(Outcome::Failed(fault)) if fault.is_transient() => {
                 let pause = self.pauses.after(&fault);
                 let error = lock.error(fault);
-                line.change(|state, now| state.failed(&error, pause, now));
+                line.change(|state, now| state.attempt_failed(&error, pause, now));
                 self.attempts = Some(attempts);
             }
             Ok(Outcome::Failed(fault)) => {
                 let error = lock.error(fault);
-                line.change(|state, _| state.fails_front(error));
+                line.change(|state, _| state.fails_front(terms, error));
             }
-            Err(error) => line.change(|state, _| state.fails_front(error)),
+            Err(error) => line.change(|state, _| state.fails_front(terms, error)),
         }
     }
 

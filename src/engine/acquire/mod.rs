@@ -121,6 +121,9 @@ pub(crate) async fn acquire(
     call.stands(place).await
 }
 
+/// How often a call whose time is up looks whether there was an answer.
+const LOOK: Duration = Duration::from_millis(5);
+
 /// When a call has to end.
 #[derive(Clone, Copy)]
 struct Deadlines {
@@ -311,7 +314,15 @@ impl Deadlines {
         match timeout_at(self.contended, &mut step).await {
             Ok(output) => Some(output),
             Err(_) if is_answered() => None,
-            Err(_) => timeout_at(self.unanswered, step).await.ok(),
+            Err(_) => loop {
+                // An answer says at once that the lock is held.
+                let at = self.unanswered.min(Instant::now() + LOOK);
+                match timeout_at(at, &mut step).await {
+                    Ok(output) => return Some(output),
+                    Err(_) if is_answered() || at >= self.unanswered => return None,
+                    Err(_) => {}
+                }
+            },
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::base::clock::Moment;
 use crate::engine::hold::effects::Effects;
 use crate::engine::hold::lease::Rules;
 use crate::engine::hold::{EARLY, Hold};
+use crate::engine::line::state::KEPT;
 
 /// Distinguishes the owners of this process that have one hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -549,9 +550,9 @@ impl State {
     }
 
     fn takes_readers(&self, epoch: Epoch, now: Moment, rules: &Rules) -> bool {
-        self.sharing == Sharing::Open
-            && self.is_shareable(rules.sharing, epoch, now, rules)
-            && self.is_needed(now)
+        // Those who were woken for an offered hold are perhaps polled late.
+        let time = if self.is_offered { rules.sharing.max(KEPT) } else { rules.sharing };
+        self.sharing == Sharing::Open && self.is_shareable(time, epoch, now, rules) && self.is_needed(now)
     }
 
     /// Whether the readers of this client ever could join the hold.

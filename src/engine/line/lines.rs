@@ -49,8 +49,8 @@ pub(crate) struct Of<'a> {
 
 /// The calls of one client that wait for one lock.
 pub(crate) struct Line<O> {
-    /// The key of the lock.
-    lock: Arc<str>,
+    /// The keys of the lock. A lock of another type with the same main key has a line of its own.
+    keys: LockKeys,
     is_shared: bool,
     lines: Arc<Lines<O>>,
     store: Arc<Store>,
@@ -275,7 +275,7 @@ impl<O: Send> Line<O> {
     fn new(of: &Of<'_>, channel: Arc<str>, lines: &Arc<Lines<O>>) -> Self {
         let state = State::new(of.kind, of.safety_poll);
         Self {
-            lock: Arc::clone(&of.keys.lock),
+            keys: of.keys.clone(),
             is_shared: of.kind == Kind::Readers,
             lines: Arc::clone(lines),
             store: Arc::clone(of.store),
@@ -286,7 +286,7 @@ impl<O: Send> Line<O> {
     }
 
     fn is_of(&self, keys: &LockKeys, is_shared: bool) -> bool {
-        self.lock == keys.lock && self.is_shared == is_shared
+        self.keys.lock == keys.lock && self.keys.more == keys.more && self.is_shared == is_shared
     }
 
     /// Starts the task of the line, unless it has one.

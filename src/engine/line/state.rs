@@ -6,7 +6,7 @@
 //!
 //! - An exclusive hold is offered to the first call that is awake, if the hold has its terms. After [`STALLED`] without a taker, twice
 //!   as many calls can take it, and so on. If nobody is left, it is released after [`KEPT`].
-//! - A read hold is open to all who can share it, until they have joined, or for [`STALLED`].
+//! - A read hold is open to all who can share it, until those who were woken have joined, or for [`KEPT`].
 //!
 //! A call is awake while it has a waker. One that was woken and is not polled is asleep: nothing is done for it, so a future that nobody
 //! polls delays others once, and no flag says so.
@@ -25,7 +25,7 @@ pub(crate) type Ticket = u64;
 pub(crate) const STALLED: Duration = Duration::from_millis(10);
 
 /// If nobody else can have it, it is kept for this time: the runtime of a call is perhaps busy.
-const KEPT: Duration = Duration::from_millis(100);
+pub(crate) const KEPT: Duration = Duration::from_millis(100);
 
 /// After a release whose message reached other clients, the line does not ask for this time. Otherwise this client would mostly win,
 /// because it needs no message.
@@ -104,7 +104,7 @@ struct Open<O> {
     is_shared: bool,
     /// The calls before this one can take it.
     end: Ticket,
-    /// How many calls it reached last.
+    /// How many calls it reached last. Of a read hold: how many readers were woken, and have not joined yet.
     size: usize,
     /// When it was opened, and when it reached the last calls.
     opened: Moment,
@@ -245,37 +245,56 @@ impl<O, W, E: Clone> State<O, W, E> {
 
     /// Ends the question of a reader.
     pub(crate) fn asked(&mut self) -> Effects<O, W> {
-        self.asking -= 1;
+        self.asking = self.asking.saturating_sub(1);
         Effects::wake_task()
     }
 
     /// A call looks for what it waits for. `None`: it waits on, and `waker` wakes it.
     pub(crate) fn poll(&mut self, ticket: Ticket, waker: W) -> (Option<Polled<O, E>>, Effects<O, W>) {
         let mut effects = Effects::default();
+        let (opened, is_reader) = (self.opened, self.kind == Kind::Readers);
+        let waiter = self.waiting.get_mut(&ticket);
+        let is_for_it = |open: &Open<O>, terms| !open.is_shared && ticket < open.end && open.terms == terms;
+        let found = waiter.and_then(|waiter| {
+            if let Some(error) = waiter.error.take() {
+                return Some(Polled::Ends(error));
+            }
+            if is_reader && waiter.terms.is_usual && waiter.tried != Some(opened) {
+                waiter.tried = Some(opened);
+                return Some(Polled::Joins);
+            }
+            let index = self.open.iter().position(|open| is_for_it(open, waiter.terms))?;
+            Some(Polled::Takes(self.open.remove(index).hold))
+        });
+        if found.is_some() {
+            effects.old = Some(waker); // dropped with nothing locked
+            return (found, effects);
+        }
+        self.is_not_awaited(ticket);
         let Some(waiter) = self.waiting.get_mut(&ticket) else { return (None, effects) };
-        if let Some(error) = waiter.error.take() {
-            return (Some(Polled::Ends(error)), effects);
-        }
-        if self.kind == Kind::Readers && waiter.terms.is_usual && waiter.tried != Some(self.opened) {
-            waiter.tried = Some(self.opened);
-            return (Some(Polled::Joins), effects);
-        }
-        let is_for_it = |open: &Open<O>| !open.is_shared && ticket < open.end && open.terms == waiter.terms;
-        if let Some(index) = self.open.iter().position(is_for_it) {
-            return (Some(Polled::Takes(self.open.remove(index).hold)), effects);
-        }
         // Perhaps the task sleeps, because nobody was awake.
         effects.wakes_task = waiter.waker.is_none();
         effects.old = waiter.waker.replace(waker);
         (None, effects)
     }
 
+    /// A reader that the open read hold woke has joined it, could not, or leaves.
+    fn is_not_awaited(&mut self, ticket: Ticket) {
+        let was_woken =
+            self.waiting.get(&ticket).is_some_and(|waiter| waiter.terms.is_usual && waiter.waker.is_none());
+        if let Some(open) = self.open.iter_mut().find(|open| open.is_shared && was_woken && ticket < open.end)
+        {
+            open.size = open.size.saturating_sub(1);
+        }
+    }
+
     /// Removes a call.
     pub(crate) fn leaves(&mut self, ticket: Ticket) -> Effects<O, W> {
         let mut effects = Effects::default();
         // The first one perhaps wanted more permits than there were, and the next one wants fewer.
-        let was_first = self.waiting.first_key_value().is_some_and(|(first, _)| *first == ticket);
+        let was_first = !self.waiting.range(..ticket).any(|(_, waiter)| waiter.waker.is_some());
         self.is_news |= was_first && self.kind == Kind::Permits;
+        self.is_not_awaited(ticket);
         effects.old = self.waiting.remove(&ticket).and_then(|waiter| waiter.waker);
         for index in (0..self.open.len()).rev() {
             let Open { end, is_shared, .. } = self.open[index];
@@ -332,12 +351,12 @@ impl<O, W, E: Clone> State<O, W, E> {
         if self.waiting.is_empty() {
             return Effects { drops: [hold].into(), ..Effects::default() };
         }
-        let open = Open { hold, terms, is_shared: true, end: 0, size: 0, opened: now, since: now };
         let drops = self.open.drain(..).map(|open| open.hold).collect();
-        self.open.push(open);
         self.opened += 1;
         let sharing = self.waiting.values_mut().filter(|waiter| waiter.terms.is_usual);
-        let wakes = sharing.filter_map(|waiter| waiter.waker.take()).collect();
+        let wakes: SmallVec<_> = sharing.filter_map(|waiter| waiter.waker.take()).collect();
+        let (end, size) = (self.next_ticket, wakes.len());
+        self.open.push(Open { hold, terms, is_shared: true, end, size, opened: now, since: now });
         Effects { wakes, drops, old: None, wakes_task: true }
     }
 
@@ -371,9 +390,9 @@ impl<O, W, E: Clone> State<O, W, E> {
             let open = &mut self.open[index];
             let end = open.since.plus(STALLED);
             if open.is_shared {
-                let is_of_use = self.waiting.values().any(|waiter| waiter.terms.is_usual);
-                if now < end && is_of_use {
-                    return (wait(end), effects);
+                let kept = open.opened.plus(KEPT);
+                if now < kept && open.size > 0 {
+                    return (wait(kept), effects);
                 }
                 return (Step::Release(self.open.remove(index).hold), effects);
             }
@@ -385,7 +404,7 @@ impl<O, W, E: Clone> State<O, W, E> {
                 (self.open[index].size, self.open[index].since) = (size, now);
                 return (wait(now.plus(STALLED)), effects);
             }
-            if now < kept {
+            if now < kept && self.front().is_none() {
                 return (wait(kept), effects);
             }
             return (Step::Release(self.open.remove(index).hold), effects);
@@ -399,6 +418,7 @@ impl<O, W, E: Clone> State<O, W, E> {
             return (wait(asked), effects);
         }
         let terms = front.terms;
+        self.asking = 0; // perhaps nobody polls it, and the next reader does not wait for it
         let at = match &self.knowledge {
             _ if self.is_news => Moment::PAST,
             Knowledge::Unknown => Moment::PAST,
@@ -477,7 +497,6 @@ impl<O, W, E: Clone> State<O, W, E> {
 
     /// Records that an attempt failed. The next one comes after `pause`. Calls for which attempts failed for too long give up.
     pub(crate) fn failed(&mut self, error: &E, pause: Duration, now: Moment) -> Effects<O, W> {
-        self.is_attempting = false;
         let (since, was_held) = match &self.knowledge {
             Knowledge::Failing { since, was_held, .. } => (*since, *was_held),
             knowledge => (now, matches!(knowledge, Knowledge::Held { .. })),
@@ -495,11 +514,18 @@ impl<O, W, E: Clone> State<O, W, E> {
         effects
     }
 
-    /// Ends the first call that is awake: the server refused what it asks for.
-    pub(crate) fn fails_front(&mut self, error: E) -> Effects<O, W> {
+    /// Records that the attempt of the task failed. As [`failed`](Self::failed).
+    pub(crate) fn attempt_failed(&mut self, error: &E, pause: Duration, now: Moment) -> Effects<O, W> {
+        self.is_attempting = false;
+        self.failed(error, pause, now)
+    }
+
+    /// Ends the first call that is awake and has these terms: the server refused what it asks for.
+    pub(crate) fn fails_front(&mut self, terms: Terms, error: E) -> Effects<O, W> {
         let mut effects = Effects::default();
         (self.is_attempting, self.is_news) = (false, true); // the others ask for themselves
-        if let Some(front) = self.waiting.values_mut().find(|waiter| waiter.waker.is_some()) {
+        let is_it = |waiter: &&mut Waiter<W, E>| waiter.waker.is_some() && waiter.terms == terms;
+        if let Some(front) = self.waiting.values_mut().find(is_it) {
             front.error = Some(error);
             effects.wakes.extend(front.waker.take());
         }
@@ -653,6 +679,61 @@ mod tests {
         let _ = line.offers("hold", USUAL, NOW);
         assert_eq!(line.leaves(0).wakes[..], [1]);
         assert_eq!(line.leaves(1).drops[..], ["hold"]);
+    }
+
+    #[test]
+    fn what_the_first_does_not_take_is_not_kept_from_a_call_with_other_terms() {
+        let mut line = line(Kind::Permits, 1);
+        let two = Terms { count: 2, ..USUAL };
+        let other = line.stand(two, None, NOW);
+        assert_eq!(line.poll(other, other).0, None);
+        let _ = line.offers("hold", USUAL, NOW);
+        assert_eq!(step(&mut line, NOW.plus(STALLED)), Step::Release("hold"));
+        // The first call sleeps. The next one gives up, and the one behind it wants fewer.
+        let last = line.stand(USUAL, None, NOW);
+        assert_eq!(line.poll(last, last).0, None);
+        line.is_held(Some(10 * SECOND), NOW, |poll| poll);
+        assert!(line.leaves(other).wakes_task);
+        assert_eq!(step(&mut line, NOW), Step::Attempt(USUAL));
+    }
+
+    #[test]
+    fn an_error_is_for_the_call_that_asked() {
+        let mut line = line(Kind::Permits, 1);
+        let five = Terms { count: 5, ..USUAL };
+        let other = line.stand(five, None, NOW);
+        assert_eq!(line.poll(other, other).0, None);
+        assert_eq!(line.fails_front(five, ()).wakes[..], [other]);
+        assert_eq!(line.poll(0, 0).0, None);
+    }
+
+    /// It is polled once, and never again.
+    #[test]
+    fn a_reader_who_asks_and_is_not_polled_delays_others_once() {
+        let mut line = line(Kind::Readers, 0);
+        assert!(line.asks());
+        let first = line.stand(USUAL, None, NOW);
+        let _ = (line.poll(first, first), line.poll(first, first));
+        let later = NOW.plus(STALLED);
+        assert_eq!(step(&mut line, later), Step::Attempt(USUAL));
+        let _ = line.leaves(first);
+        assert!(line.asks(), "the next one asks for itself");
+        let _ = (line.asked(), line.asked());
+    }
+
+    #[test]
+    fn an_open_read_hold_waits_for_those_who_were_woken_and_not_for_others() {
+        let mut line = line(Kind::Readers, 2);
+        let _ = line.opens(Some("hold"), USUAL, NOW);
+        let end = Step::Wait { until: NOW.plus(KEPT), subscribes: false };
+        assert_eq!(step(&mut line, NOW.plus(STALLED)), end, "perhaps their runtime is busy");
+        assert_eq!(line.poll(0, 0).0, Some(Polled::Joins));
+        let _ = line.leaves(0);
+        assert_eq!(step(&mut line, NOW), Step::Wait { until: NOW.plus(KEPT), subscribes: false });
+        assert_eq!(step(&mut line, NOW.plus(KEPT)), Step::Release("hold"));
+        // Who was woken then sleeps, and is not waited for again.
+        let _ = line.opens(Some("hold"), USUAL, NOW);
+        assert_eq!(step(&mut line, NOW), Step::Release("hold"));
     }
 
     #[test]
