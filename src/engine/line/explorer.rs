@@ -19,7 +19,7 @@ use crate::engine::visit::{Model, Name, Step, TIME_PASSES, visit};
 const TICK: Duration = super::STALLED;
 const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
 /// Times that are more ticks ago than this are treated as equal.
-const FLOOR: u32 = 4;
+const FLOOR: u8 = 4;
 const LEASE: u8 = 3;
 const CLIENTS: usize = 2;
 
@@ -110,6 +110,11 @@ enum Task {
 
 fn ticks(count: u8) -> Duration {
     TICK * count.into()
+}
+
+/// The number of permits of a call.
+fn few(count: u32) -> u8 {
+    u8::try_from(count).expect("few")
 }
 
 fn terms(wants: u8) -> Terms {
@@ -276,7 +281,7 @@ impl World {
                 }
                 Task::Waits(until)
             }
-            Next::Attempt(terms) => Task::Asks(client.fresh_id(&self.holds), terms.count as u8),
+            Next::Attempt(terms) => Task::Asks(client.fresh_id(&self.holds), few(terms.count)),
             Next::Release(id) => Task::Releases(id),
         };
     }
@@ -347,7 +352,7 @@ impl Model for World {
                         let is_gone = !w.has((c, id));
                         // It began to ask before any time that the line knows of, at worst.
                         let is_perhaps_gone = w.total == 1
-                            && w.clients[c].line.granted_beside(NOW.minus(ticks(FLOOR as u8 - 1)), NOW);
+                            && w.clients[c].line.granted_beside(NOW.minus(ticks(FLOOR - 1)), NOW);
                         let since = if is_perhaps_gone { Moment::PAST } else { NOW };
                         w.clients[c].calls[a].does = Does::Holds { id, since, is_gone, is_told: false };
                     }),
@@ -546,7 +551,7 @@ impl Model for World {
         for client in &self.clients {
             let is_asleep = matches!(client.task, Task::Waits(until) if until > NOW.plus(TICK))
                 && client.line.open.is_empty();
-            let wanted = client.line.front().map(|front| front.terms.count as u8);
+            let wanted = client.line.front().map(|front| few(front.terms.count));
             let can_have = wanted.is_some_and(|wanted| self.left() >= wanted);
             assert!(
                 !(is_over
@@ -620,7 +625,7 @@ impl Client {
     }
 
     fn shift(&mut self) {
-        let floor = NOW.minus(ticks(FLOOR as u8));
+        let floor = NOW.minus(ticks(FLOOR));
         let shift = |moment: &mut Moment| {
             if *moment != Moment::PAST && *moment != NEVER {
                 *moment = moment.minus(TICK).max(floor);
