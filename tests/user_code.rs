@@ -2,11 +2,11 @@
 //! check that lockkeeper has no mutex locked meanwhile (`tests/simulation/unlocked.rs`).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
-use crate::support::{Faults, LIMIT, MS, SECOND, Scene, connect, eventually, soon};
+use crate::support::{Faults, LIMIT, MS, SECOND, Scene, connect, eventually, patient, soon};
 use lockkeeper::{LockConfig, LockGuard, RLock};
 use metrics::{
     Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
@@ -142,13 +142,18 @@ async fn a_layer_that_panics_in_the_background_ends_nothing_else() {
     scene.end().await;
 }
 
-/// A recorder that panics whenever a hold ends and whenever a renewal is counted, while it is to.
-#[derive(Clone, Default)]
-struct Fails(Arc<AtomicBool>);
+/// A recorder that panics when one of these metrics changes, as often as its number says.
+#[derive(Clone)]
+struct Fails(&'static [&'static str], Arc<AtomicUsize>);
 
 impl Fails {
+    fn of(metrics: &'static [&'static str]) -> Self {
+        Self(metrics, Arc::default())
+    }
+
     fn fail(&self) {
-        assert!(!self.0.load(Ordering::Relaxed), "a recorder of the user");
+        let left = self.1.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        assert!(left.is_err(), "a recorder of the user");
     }
 }
 
@@ -174,7 +179,7 @@ impl Recorder for Fails {
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-        let fails = key.name() == "lockkeeper_renewals_total";
+        let fails = self.0.contains(&key.name());
         if fails { Counter::from_arc(Arc::new(self.clone())) } else { Counter::noop() }
     }
 
@@ -183,14 +188,14 @@ impl Recorder for Fails {
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
-        let fails = key.name() == "lockkeeper_held_seconds";
+        let fails = self.0.contains(&key.name());
         if fails { Histogram::from_arc(Arc::new(self.clone())) } else { Histogram::noop() }
     }
 }
 
 #[tokio::test]
 async fn a_recorder_that_panics_keeps_no_lock_and_loses_none() {
-    let fails = Fails::default();
+    let fails = Fails::of(&["lockkeeper_renewals_total", "lockkeeper_held_seconds"]);
     let _recorder = metrics::set_default_local_recorder(&fails);
     let scene = Scene::start();
     let locks = connect(scene.server.url(), LockConfig::builder().watchdog_lease(1_500 * MS)).await;
@@ -198,16 +203,37 @@ async fn a_recorder_that_panics_keeps_no_lock_and_loses_none() {
     for name in ["a", "b", "c"] {
         guards.push(locks.rlock(name).lock().await.unwrap());
     }
-    fails.0.store(true, Ordering::Relaxed);
-    // One command renews them all.
+    fails.1.store(usize::MAX, Ordering::Relaxed);
+    // One command renews them all. A lock that is not renewed is lost in this time.
     sleep(4 * SECOND).await;
     assert!(guards.iter().all(|guard| !guard.is_lost()));
     for guard in guards {
         catch_unwind(AssertUnwindSafe(|| drop(guard))).unwrap_err();
     }
     eventually("all are released", || scene.server.keys(), Vec::is_empty).await;
-    fails.0.store(false, Ordering::Relaxed);
+    fails.1.store(0, Ordering::Relaxed);
     locks.shutdown().await.unwrap();
     drop(locks);
+    scene.end().await;
+}
+
+/// The attempt that follows a release. Nothing else would wake the waiter before the end of the test.
+#[tokio::test]
+async fn a_recorder_that_panics_in_an_attempt_keeps_no_waiter_asleep() {
+    let scene = Scene::start();
+    let holder = scene.client().await;
+    let guard = holder.rlock("a").lock().await.unwrap();
+    let fails = Fails::of(&["lockkeeper_calls_total"]);
+    let _recorder = metrics::set_default_local_recorder(&fails);
+    let locks = scene.client_with(patient().safety_poll(2 * LIMIT).diagnosis(false)).await;
+    let mut lock = locks.rlock("a");
+    let waiting = tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() });
+    let attempts = || scene.server.calls("pttl");
+    eventually("it waits", attempts, |attempts| *attempts >= 2).await;
+    fails.1.store(1, Ordering::Relaxed);
+    guard.unlock().await.unwrap();
+    soon(waiting).await.unwrap();
+    assert_eq!(fails.1.load(Ordering::Relaxed), 0, "it panicked");
+    drop((locks, holder));
     scene.end().await;
 }

@@ -1,4 +1,4 @@
-//! The task of a line, which alone asks the server for the calls that stand in it.
+//! The task of a line. It sends the attempts of all calls that stand in the line.
 
 use std::panic::{AssertUnwindSafe, Location};
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use super::call::Outcome;
 use crate::base::clock;
 use crate::base::jitter;
 use crate::base::timer::{sleep, timeout};
+use crate::engine::grant::owed::Owed;
 use crate::engine::grant::sharing::Offer;
 use crate::engine::line::lines::Line;
 use crate::engine::line::place::Place;
@@ -58,13 +59,20 @@ pub(super) fn stand(
     place
 }
 
-/// Asks for a line while somebody stands in it.
-async fn run(line: Arc<Line<Offer>>, lock: Arc<LockRef>, attempts: Option<Attempts>) {
+/// Runs the task of a line, which ends with the last call.
+fn run(
+    line: Arc<Line<Offer>>,
+    lock: Arc<LockRef>,
+    attempts: Option<Attempts>,
+) -> impl Future<Output = ()> + Send + 'static {
+    // Made here: if the client's runtime has ended, the future is dropped before its first poll, and the drop of the task ends the line.
     let mut task = Task { line, lock, attempts, pauses: Pauses::START, has_ended: false };
-    // Code of the user can panic, such as a `tracing` layer. Then the line asks again.
-    while AssertUnwindSafe(task.run()).catch_unwind().await.is_err() {
-        sleep(PAUSE).await;
-        task.line.change(|state, now| state.hears(now));
+    async move {
+        // Code of the user can panic, such as a `tracing` layer. Then the line attempts again.
+        while AssertUnwindSafe(task.run()).catch_unwind().await.is_err() {
+            sleep(PAUSE).await;
+            task.line.change(|state, now| state.hears(now));
+        }
     }
 }
 
@@ -84,7 +92,10 @@ impl Task {
             let by = self.attempts.as_ref().and_then(|attempts| attempts.acts_at());
             match line.event(|state, now| state.step(by, now)) {
                 Step::End => {
-                    self.gives_up().await;
+                    // The place of the calls in a queue, or the intent of a writer.
+                    let attempts = self.attempts.take();
+                    let owed = attempts.and_then(|mut attempts| attempts.pending.give_up(clock::now()));
+                    self.releases(owed).await;
                     if line.ends_task(false) {
                         self.has_ended = true;
                         return;
@@ -102,55 +113,56 @@ impl Task {
                         () = sleep(left) => {}
                     }
                 }
-                Step::Release(offer) => self.releases(offer).await,
+                // The next attempt would be refused by what nobody took.
+                Step::Release(offer) => self.releases(offer.gives_up(clock::now())).await,
                 Step::Attempt(terms) => self.attempt(terms).await,
             }
         }
     }
 
-    /// Ends what the line has on the server: its place in a queue, or the intent of a writer.
-    async fn gives_up(&mut self) {
-        let owed = self.attempts.take().and_then(|mut attempts| attempts.pending.give_up(clock::now()));
+    async fn releases(&self, owed: Option<Owed>) {
         if let Some(mut owed) = owed {
             let _ = timeout(self.lock.engine.config.command_timeout(), owed.release()).await;
         }
     }
 
-    /// Releases a hold that nobody took. The next attempt would be refused by it.
-    async fn releases(&self, offer: Offer) {
-        if let Some(mut owed) = offer.gives_up(clock::now()) {
-            let _ = timeout(self.lock.engine.config.command_timeout(), owed.release()).await;
-        }
-    }
-
-    /// Asks once, for the first call.
+    /// Attempts once, for the first call.
     async fn attempt(&mut self, terms: Terms) {
         let Self { line, lock, .. } = self;
         let before = self.attempts.take().filter(|attempts| attempts.serve(terms));
         let mut attempts = before.unwrap_or_else(|| Attempts::of_line(lock, terms, Location::caller()));
         lock.engine.lines.moves(line, &attempts.pending.grant.wake_channel());
-        match attempts.attempt().await {
+        let error = match attempts.attempt().await {
             Ok(Outcome::Granted) => {
                 self.pauses = Pauses::START;
-                self.grants(attempts, terms).await;
+                return self.grants(attempts, terms).await;
             }
             Ok(Outcome::Refused(left)) => {
                 self.pauses = Pauses::START;
-                line.with(|state| state.refused(left, clock::now(), jitter::around));
+                line.with(|state| {
+                    state.attempt_ends();
+                    state.is_held(left, clock::now(), jitter::around);
+                });
                 self.attempts = Some(attempts);
+                return;
             }
             Ok(Outcome::Failed(fault)) if fault.is_transient() => {
                 let pause = self.pauses.after(&fault);
                 let error = lock.error(fault);
-                line.change(|state, now| state.attempt_failed(&error, pause, now));
+                line.change(|state, now| {
+                    state.attempt_ends();
+                    state.failed(&error, pause, now)
+                });
                 self.attempts = Some(attempts);
+                return;
             }
-            Ok(Outcome::Failed(fault)) => {
-                let error = lock.error(fault);
-                line.change(|state, _| state.fails_front(terms, error));
-            }
-            Err(error) => line.change(|state, _| state.fails_front(terms, error)),
-        }
+            Ok(Outcome::Failed(fault)) => lock.error(fault),
+            Err(error) => error,
+        };
+        line.change(|state, _| {
+            state.attempt_ends();
+            state.fails_front(terms, error)
+        });
     }
 
     /// Opens what the server granted to the line.
@@ -166,7 +178,7 @@ impl Task {
         {
             line.change(|state, now| state.opens(Some(offer), terms, now));
         } else if let Some(left) = line.event(|state, now| state.offers(offer, terms, now)) {
-            self.releases(left).await;
+            self.releases(left.gives_up(clock::now())).await;
         }
     }
 }

@@ -198,7 +198,7 @@ impl Attempts {
         let LockRef { engine, protocol, keys, .. } = &*self.lock;
         let is_exclusive = !protocol.is_shared() && !protocol.has_permits() && self.pending.want == 1;
         if let Some(until) = self.until.filter(|_| is_exclusive)
-            && let Some(line) = engine.lines.find(keys, false)
+            && let Some((line, _)) = engine.lines.find(keys, false)
             && line.with(|state| {
                 state.granted_beside(until.plus(lease::margin(self.lease)).minus(self.lease), self.at)
             })

@@ -152,7 +152,7 @@ impl Call<'_> {
         if owner.is_idle(self.start) { join(lock, owner.key, self.caller, self.start) } else { None }
     }
 
-    /// Stands in the line, or asks the server.
+    /// Decides whether the call attempts for itself.
     fn begins(&self) -> Begin<Offer> {
         let Handle { lock, .. } = self.handle;
         lock.engine.lines.begin(&lock.line(), self.handle.can_share())
@@ -315,7 +315,7 @@ impl Deadlines {
             Ok(output) => Some(output),
             Err(_) if is_answered() => None,
             Err(_) => loop {
-                // An answer says at once that the lock is held.
+                // An answer wakes no call, so this one looks for it.
                 let at = self.unanswered.min(Instant::now() + LOOK);
                 match timeout_at(at, &mut step).await {
                     Ok(output) => return Some(output),
@@ -340,4 +340,22 @@ async fn end(mut before: Before, handle: &Handle, limits: Option<Deadlines>) {
 
 pub(crate) fn late() -> Fault {
     Fault::new(FaultKind::TimedOut, Sent::Unknown, "no answer before the time of the call was up")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_after_the_time_limit_ends_the_call() {
+        let start = Instant::now();
+        let [contended, answered, unanswered] = [1, 20, 1_000].map(|ms| start + Duration::from_millis(ms));
+        let limits = Deadlines { contended, unanswered };
+        assert_eq!(limits.run(|| Instant::now() >= answered, pin!(pending::<()>())).await, None);
+        assert!((answered..answered + 2 * LOOK).contains(&Instant::now()));
+        assert_eq!(limits.run(|| false, pin!(pending::<()>())).await, None);
+        assert!(Instant::now() >= unanswered);
+    }
 }

@@ -123,7 +123,7 @@ impl Grant {
     pub(super) fn waiters(&self) -> Option<(Arc<Line<Offer>>, bool)> {
         let LockRef { engine, keys, .. } = &*self.lock;
         let can_be = self.lock.can_be_passed_on() && !engine.config.sharing().is_zero();
-        can_be.then(|| engine.lines.exclusive(keys)).flatten()
+        can_be.then(|| engine.lines.find(keys, false)).flatten()
     }
 
     /// Lends the id of this grant to a read hold of the same owner. False: the owner has no hold here.
@@ -149,7 +149,7 @@ impl Grant {
         engine.read_grants.set(&keys.lock, self, now);
         // First add the grant, then look for a writer or a shutdown. One that came before the grant was added did not
         // find it, and so did not end its lingering.
-        let is_wanted = || engine.is_closing() || engine.lines.exclusive(keys).is_some();
+        let is_wanted = || engine.is_closing() || engine.lines.find(keys, false).is_some();
         if linger.is_some() && is_wanted() {
             self.close(now);
         }
@@ -266,7 +266,7 @@ impl ReadGrants {
 fn joinable(target: &LockRef) -> Option<Arc<Grant>> {
     let LockRef { engine, keys, .. } = target;
     let grant = engine.read_grants.newest(&keys.lock)?;
-    let is_allowed = engine.lines.exclusive(keys).is_none() && engine.check_open().is_ok();
+    let is_allowed = engine.lines.find(keys, false).is_none() && engine.check_open().is_ok();
     is_allowed.then_some(grant)
 }
 

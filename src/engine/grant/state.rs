@@ -752,6 +752,19 @@ pub(super) mod tests {
         }
     }
 
+    /// Its runtime was busy.
+    #[test]
+    fn a_reader_joins_a_hold_late_that_is_kept_for_it() {
+        let rules = Rules { sharing: Duration::from_millis(5), ..rules() };
+        let late = NOW.plus(KEPT / 2);
+        for is_kept in [false, true] {
+            let (mut state, ..) = granted(usual(None));
+            assert!(state.opens(None, NOW) && (!is_kept || state.keeps_for_readers(SAME, NOW, &rules)));
+            let joined = state.joins(OwnerKey::default(), here(), SAME, late, &rules);
+            assert_eq!(joined.is_some(), is_kept);
+        }
+    }
+
     #[test]
     fn a_hold_that_is_offered_is_kept_until_somebody_takes_it_or_it_is_taken_back() {
         let offered = || {

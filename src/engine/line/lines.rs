@@ -81,11 +81,11 @@ pub(crate) enum Receivers {
 pub(crate) enum Begin<O: Send> {
     /// It stands in the line.
     Stand,
-    /// It asks the server itself. A reader also asks for those who come meanwhile.
+    /// It attempts for itself. A reader also attempts for the readers that come meanwhile.
     Ask(Option<Asking<O>>),
 }
 
-/// A reader that asks the server for others, too.
+/// A reader that attempts for other readers, too.
 pub(crate) struct Asking<O: Send>(Arc<Line<O>>);
 
 impl<O: Send> Asking<O> {
@@ -110,23 +110,15 @@ impl<O: Send> Lines<O> {
         Self { map: Mutex::default(), count: AtomicUsize::new(0), runtime: Handle::current() }
     }
 
-    /// Returns the line of those who wait for this lock.
-    pub(crate) fn find(&self, keys: &LockKeys, is_shared: bool) -> Option<Arc<Line<O>>> {
+    /// Returns the line of those who wait for this lock, and whether its channel has other lines, which a release wakes, too.
+    pub(crate) fn find(&self, keys: &LockKeys, is_shared: bool) -> Option<(Arc<Line<O>>, bool)> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None; // the usual case: nobody waits for anything
-        }
-        lock(&self.map).get(&keys.channel)?.iter().find(|line| line.is_of(keys, is_shared)).map(Arc::clone)
-    }
-
-    /// Whether somebody waits for an exclusive hold of this lock, and whether its channel has other lines, which a release wakes, too.
-    pub(crate) fn exclusive(&self, keys: &LockKeys) -> Option<(Arc<Line<O>>, bool)> {
-        if self.count.load(Ordering::Acquire) == 0 {
-            return None;
         }
         let (line, has_others) = {
             let map = lock(&self.map);
             let lines = map.get(&keys.channel)?;
-            (Arc::clone(lines.iter().find(|line| line.is_of(keys, false))?), lines.len() > 1)
+            (Arc::clone(lines.iter().find(|line| line.is_of(keys, is_shared))?), lines.len() > 1)
         };
         (!line.is_empty()).then_some((line, has_others))
     }
@@ -167,7 +159,7 @@ impl<O: Send> Lines<O> {
             return asking.map_or(Begin::Stand, |asking| Begin::Ask(Some(asking)));
         }
         let line = self.find(of.keys, of.kind == Kind::Readers);
-        if line.is_some_and(|line| !line.is_empty()) { Begin::Stand } else { Begin::Ask(None) }
+        if line.is_some() { Begin::Stand } else { Begin::Ask(None) }
     }
 
     /// Stands at the end of the line of a lock, which this channel wakes.

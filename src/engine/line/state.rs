@@ -1,15 +1,15 @@
 //! The calls of one client that wait for one lock, as a pure state machine. No clock, no future and no mutex: events come in with the
 //! time, and what is to be done goes out as [`Effects`].
 //!
-//! **Who waits asks nothing.** The task of the line asks the server for all of them, one attempt at a time, and [`State::step`] says
-//! what it does next. What it gets is *open*:
+//! **A waiting call sends no commands.** The task of the line attempts for all of them, one attempt at a time, and [`State::step`] says
+//! what it does next. What the server grants is *open*:
 //!
 //! - An exclusive hold is offered to the first call that is awake, if the hold has its terms. After [`STALLED`] without a taker, twice
 //!   as many calls can take it, and so on. If nobody is left, it is released after [`KEPT`].
 //! - A read hold is open to all who can share it, until those who were woken have joined, or for [`KEPT`].
 //!
-//! A call is awake while it has a waker. One that was woken and is not polled is asleep: nothing is done for it, so a future that nobody
-//! polls delays others once, and no flag says so.
+//! A call is awake while it has a waker. A call that was woken and not polled since is asleep: the line does nothing for it. So a future
+//! that nobody polls delays others once, and needs no flag.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -126,7 +126,7 @@ pub(crate) enum Step<O> {
     End,
     /// Waits until then, or until it is woken. `subscribes`: the line needs messages.
     Wait { until: Moment, subscribes: bool },
-    /// Asks the server for a hold with these terms.
+    /// Attempts to acquire a hold with these terms.
     Attempt(Terms),
     /// Releases a hold that nobody took.
     Release(O),
@@ -179,8 +179,9 @@ pub(crate) struct State<O, W, E> {
     open: SmallVec<[Open<O>; 1]>,
     /// Counts the read holds that were opened.
     opened: u64,
-    /// How many readers ask for themselves: those that found nobody to join, and nobody who asks.
-    asking: usize,
+    /// A reader attempts beside the line. Readers that come meanwhile wait for its answer.
+    is_asking: bool,
+    /// The task attempts.
     is_attempting: bool,
     knowledge: Knowledge<E>,
     messages: Messages,
@@ -206,7 +207,7 @@ impl<O, W, E: Clone> State<O, W, E> {
             next_ticket: 0,
             open: SmallVec::new(),
             opened: 0,
-            asking: 0,
+            is_asking: false,
             is_attempting: false,
             knowledge: Knowledge::Unknown,
             messages: Messages::NotSubscribed,
@@ -233,19 +234,19 @@ impl<O, W, E: Clone> State<O, W, E> {
 
     /// Whether the line is of no use to anybody.
     pub(crate) fn is_over(&self) -> bool {
-        self.waiting.is_empty() && self.open.is_empty() && self.asking == 0
+        self.waiting.is_empty() && self.open.is_empty() && !self.is_asking
     }
 
-    /// Begins a question of a reader. False: it stands in the line instead, because others wait or ask.
+    /// Records that a reader attempts beside the line. False: it has to stand in the line, because others wait or attempt.
     pub(crate) fn asks(&mut self) -> bool {
-        let asks = self.waiting.is_empty() && self.asking == 0;
-        self.asking += usize::from(asks);
+        let asks = self.waiting.is_empty() && !self.is_asking;
+        self.is_asking |= asks;
         asks
     }
 
-    /// Ends the question of a reader.
+    /// Records that the attempt of that reader has ended.
     pub(crate) fn asked(&mut self) -> Effects<O, W> {
-        self.asking = self.asking.saturating_sub(1);
+        self.is_asking = false;
         Effects::wake_task()
     }
 
@@ -414,11 +415,11 @@ impl<O, W, E: Clone> State<O, W, E> {
             return (step, effects);
         };
         let asked = front.arrived.plus(STALLED);
-        if self.asking > 0 && now < asked {
+        if self.is_asking && now < asked {
             return (wait(asked), effects);
         }
         let terms = front.terms;
-        self.asking = 0; // perhaps nobody polls it, and the next reader does not wait for it
+        self.is_asking = false; // perhaps nobody polls that reader, and the next one does not wait for it
         let at = match &self.knowledge {
             _ if self.is_news => Moment::PAST,
             Knowledge::Unknown => Moment::PAST,
@@ -433,6 +434,11 @@ impl<O, W, E: Clone> State<O, W, E> {
         }
         (self.is_attempting, self.is_news) = (true, false);
         (Step::Attempt(terms), effects)
+    }
+
+    /// Records that the attempt of the task was not granted.
+    pub(crate) const fn attempt_ends(&mut self) {
+        self.is_attempting = false;
     }
 
     /// Records that the task has ended, whatever became of its attempt. Returns what is open.
@@ -466,17 +472,6 @@ impl<O, W, E: Clone> State<O, W, E> {
         let is_perhaps_gone = self.fresh_since >= sent || self.is_attempting;
         self.fresh_since = now;
         is_perhaps_gone
-    }
-
-    /// Records that the attempt of the task was refused. As [`is_held`](Self::is_held).
-    pub(crate) fn refused(
-        &mut self,
-        left: Option<Duration>,
-        now: Moment,
-        around: impl FnOnce(Duration) -> Duration,
-    ) {
-        self.is_attempting = false;
-        self.is_held(left, now, around);
     }
 
     /// Records that another owner holds the lock. Its lease lasts at most for `left`, if the time is known. `around`: draws a time near
@@ -514,16 +509,10 @@ impl<O, W, E: Clone> State<O, W, E> {
         effects
     }
 
-    /// Records that the attempt of the task failed. As [`failed`](Self::failed).
-    pub(crate) fn attempt_failed(&mut self, error: &E, pause: Duration, now: Moment) -> Effects<O, W> {
-        self.is_attempting = false;
-        self.failed(error, pause, now)
-    }
-
     /// Ends the first call that is awake and has these terms: the server refused what it asks for.
     pub(crate) fn fails_front(&mut self, terms: Terms, error: E) -> Effects<O, W> {
         let mut effects = Effects::default();
-        (self.is_attempting, self.is_news) = (false, true); // the others ask for themselves
+        self.is_news = true; // the others attempt for themselves
         let is_it = |waiter: &&mut Waiter<W, E>| waiter.waker.is_some() && waiter.terms == terms;
         if let Some(front) = self.waiting.values_mut().find(is_it) {
             front.error = Some(error);
@@ -770,19 +759,32 @@ mod tests {
         assert!(line.subscribes() && !line.subscribes());
         let _ = line.has_messages(true, NOW);
         assert_eq!(step(&mut line, NOW), Step::Attempt(USUAL), "the lock perhaps became free before");
-        line.refused(None, NOW, |poll| poll);
+        line.is_held(None, NOW, |poll| poll);
         assert_eq!(step(&mut line, NOW), Step::Wait { until: NOW.plus(3 * SECOND), subscribes: false });
     }
 
-    /// The leases of two permits end, and the line acquires these permits. No answer has said yet when the next lease ends.
+    /// The leases of two permits end, and the line acquires these permits. Unless an answer said so before, the line does not know when
+    /// the next lease ends.
     #[test]
-    fn the_line_asks_when_the_next_permit_ends() {
-        for (is_known, end) in [(false, SECOND), (true, 2 * SECOND)] {
+    fn the_line_attempts_again_while_permits_are_left_or_when_the_next_one_ends() {
+        for (end, leaves_permits, attempts) in
+            [(SECOND, false, true), (2 * SECOND, false, false), (2 * SECOND, true, true)]
+        {
             let mut line = line(Kind::Permits, 1);
             line.is_held(Some(end), NOW, |poll| poll);
             let later = NOW.plus(SECOND);
-            line.granted(10 * SECOND, false, later);
-            assert_eq!(step(&mut line, later) == Step::Attempt(USUAL), !is_known);
+            line.granted(10 * SECOND, leaves_permits, later);
+            assert_eq!(step(&mut line, later) == Step::Attempt(USUAL), attempts);
+        }
+    }
+
+    #[test]
+    fn a_hold_goes_round_for_less_time_while_other_clients_wait() {
+        let mut line = line(Kind::Exclusive, 1);
+        for (others_wait, time) in [(Some(false), 5), (Some(true), 2), (None, 2)] {
+            let _ = line.release_ended(others_wait, NOW);
+            let found = line.takes_over(USUAL, Duration::from_millis(5));
+            assert_eq!(found, Some((Duration::from_millis(time), Moment::PAST)));
         }
     }
 
