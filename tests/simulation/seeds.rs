@@ -29,6 +29,13 @@ fn assert_drawn_holds(seed: u64) {
     assert!(violations.is_empty(), "seed {seed}: {violations:#?}");
 }
 
+/// For a seed that was found among all kinds and modes of clusters.
+fn assert_cluster_holds(seed: u64, bursts: bool) {
+    let options = Options { deployment: Deployment::Cluster, bursts, ..Options::default() };
+    let violations = run_drawn(seed, &options).oracle.violations;
+    assert!(violations.is_empty(), "seed {seed}: {violations:#?}");
+}
+
 /// Also with another order of seeds on the same thread, which keeps its scripts.
 #[test]
 fn the_same_seed_has_the_same_trace() {
@@ -55,17 +62,13 @@ fn worlds_of_each_kind_and_mode_keep_the_rules() {
 /// the other connection overtook it.
 #[test]
 fn a_release_overtakes_no_acquire_that_waits_for_replicas() {
-    let options = Options { deployment: Deployment::Cluster, ..Options::default() };
-    let violations = run_drawn(1_795_916_059, &options).oracle.violations;
-    assert!(violations.is_empty(), "{violations:#?}");
+    assert_cluster_holds(1_795_916_059, false);
 }
 
 /// The background took an unlock over that waited for a connection, and both released.
 #[test]
 fn an_unlock_that_was_taken_over_finds_no_loss() {
-    let options = Options { deployment: Deployment::Cluster, bursts: true, ..Options::default() };
-    let violations = run_drawn(1_795_918_118, &options).oracle.violations;
-    assert!(violations.is_empty(), "{violations:#?}");
+    assert_cluster_holds(1_795_918_118, true);
 }
 
 /// Many calls come together, and several go out in one command.
@@ -128,9 +131,7 @@ fn the_same_seed_has_the_same_trace_if_masters_are_replaced() {
 /// reached only the old master afterwards turned back to it.
 #[test]
 fn a_master_that_is_asked_while_it_is_promoted_claims_its_slots_anew() {
-    let options = Options { deployment: Deployment::Cluster, ..Options::default() };
-    let violations = run_drawn(30_499, &options).oracle.violations;
-    assert!(violations.is_empty(), "{violations:#?}");
+    assert_cluster_holds(30_499, false);
 }
 
 /// A timed `MultiLock` whose member was refused reported that no server had answered. And waiters of several processes kept

@@ -68,10 +68,10 @@ fn run(
     // Made here: if the client's runtime has ended, the future is dropped before its first poll, and the drop of the task ends the line.
     let mut task = Task { line, lock, attempts, pauses: Pauses::START, has_ended: false };
     async move {
-        // Code of the user can panic, such as a `tracing` layer. Then the line attempts again.
+        // Code of the user can panic, such as a `tracing` layer. What an attempt acquired meanwhile is released, and the message about
+        // that wakes the line.
         while AssertUnwindSafe(task.run()).catch_unwind().await.is_err() {
             sleep(PAUSE).await;
-            task.line.change(|state, now| state.hears(now));
         }
     }
 }
