@@ -508,7 +508,9 @@ impl Worker {
             // Of several holds, one can be lost, and the others stay.
             let most =
                 if handle.claims.len() > 1 { remaining.max(2 * self.world.plan.lease) } else { remaining };
-            handle.leaked.push(now + most.mul_f64(1.02));
+            let most = now + most.mul_f64(1.02);
+            handle.leaked.push(most);
+            self.world.oracle().waits.leaked(&handle.claims, most);
         }
         let kept_until = kept_until.filter(|(_, most)| begun < *most && !leaks);
         if let Some((_, most)) = kept_until {
