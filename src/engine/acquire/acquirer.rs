@@ -131,6 +131,10 @@ impl Task {
         let Self { line, lock, .. } = self;
         let before = self.attempts.take().filter(|attempts| attempts.serve(terms));
         let mut attempts = before.unwrap_or_else(|| Attempts::of_line(lock, terms, Location::caller()));
+        // A shutdown first closes, and then waits for the acquires under way, of which this is one by now.
+        if lock.engine.is_closing() {
+            return;
+        }
         lock.engine.lines.moves(line, &attempts.pending.grant.wake_channel());
         let error = match attempts.attempt().await {
             Ok(Outcome::Granted) => {

@@ -188,8 +188,10 @@ impl State {
     pub(super) fn ends_pending(&mut self, key: PartKey, late: Moment) -> bool {
         (self.has_place, self.is_moved) = (false, true);
         self.on_server.waits_no_more(late);
-        if self.is_given_up && !self.lease.longest.is_zero() {
-            self.on_server.may_run(late); // it was sent, and the release of the shutdown perhaps ran before it
+        // After a grant, there is no acquire that could still run. Before, an id without a lease was never sent.
+        let was_sent = !self.lease.was_granted() && !self.lease.longest.is_zero();
+        if self.is_given_up && was_sent {
+            self.on_server.may_run(late); // the release of the shutdown perhaps ran before it
         }
         let Some(part) = self.part_mut(key) else { return false };
         part.pending -= 1;
@@ -808,6 +810,17 @@ pub(super) mod tests {
             state.is_owed(NOW) && !state.on_server.released(1, NOW),
             "a release that was sent before is not enough"
         );
+    }
+
+    /// Otherwise the shutdown would wait until an acquire could run no more, although there is none.
+    #[test]
+    fn a_reentry_that_a_shutdown_gave_up_leaves_its_hold_to_one_release() {
+        let (mut state, part, hold) = granted(usual(None));
+        assert!(state.reenters(part, NOW).is_some());
+        state.gives_up(NOW);
+        state.ends_pending(part, NOW.plus(SECOND));
+        assert!(state.gives_back(part, &hold, NOW) && state.is_owed(NOW));
+        assert!(state.on_server.released(1, NOW));
     }
 
     #[test]
