@@ -5,10 +5,11 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 use std::{env, fs, process};
 
-use lockkeeper::LockClient;
-use tokio::task::JoinSet;
+use lockkeeper::{LockClient, LockOptions};
+use tokio::task::{JoinSet, yield_now};
 
 use crate::bare::Bare;
 use crate::peer::{AsyncRedisLock, Lock, Peer, Permits, Rlock, Rslock};
@@ -33,9 +34,10 @@ const MOST_ALLOCATIONS: f64 = 8.0;
 type Run = fn(&str, usize, usize);
 
 /// A quick run has only the first two.
-const CANDIDATES: [(&str, Run); 6] = [
+const CANDIDATES: [(&str, Run); 7] = [
     ("bare", run::<Bare>),
     ("lockkeeper", run::<LockClient>),
+    ("lockkeeper read that lingers", run_reads),
     ("lockkeeper permit", run::<Permits>),
     ("rslock", run::<Rslock>),
     ("rlock", run::<Rlock>),
@@ -146,6 +148,25 @@ fn run<P: Peer>(url: &str, tasks: usize, pairs: usize) {
         let mut running = JoinSet::new();
         for task in 0..tasks {
             running.spawn(work(peer.lock(&format!("profile:{task}")), pairs / tasks));
+        }
+        running.join_all().await;
+    });
+}
+
+/// Reads under a hold that lingers.
+fn run_reads(url: &str, tasks: usize, reads: usize) {
+    one_thread().block_on(async {
+        let locks = LockClient::connect(url).await.expect("a client");
+        let linger = LockOptions::builder().linger(Duration::from_secs(1)).build().expect("valid");
+        let mut running = JoinSet::new();
+        for _ in 0..tasks {
+            let mut lock = locks.read_write_lock("profile").with(&linger).into_read();
+            running.spawn(async move {
+                for _ in 0..reads / tasks {
+                    let _guard = lock.lock().await.expect("a read");
+                    yield_now().await;
+                }
+            });
         }
         running.join_all().await;
     });
