@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
 use crate::support::{Faults, LIMIT, MS, SECOND, Scene, connect, eventually, patient, soon};
-use lockkeeper::{LockConfig, LockGuard, RLock};
+use lockkeeper::{BaseLock, Lock, LockClient, LockConfig, LockGuard, RLock};
 use metrics::{
     Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
 };
@@ -220,13 +220,19 @@ async fn a_recorder_that_panics_keeps_no_lock_and_loses_none() {
 /// The attempt that follows a release. Nothing else would wake the waiter before the end of the test.
 #[tokio::test]
 async fn a_recorder_that_panics_in_an_attempt_keeps_no_waiter_asleep() {
+    panics_in_an_attempt(|locks| locks.rlock("a")).await;
+    panics_in_an_attempt(|locks| locks.fair_lock("a")).await;
+}
+
+async fn panics_in_an_attempt<K: BaseLock + 'static>(lock: impl Fn(&LockClient) -> Lock<'static, K>) {
     let scene = Scene::start();
     let holder = scene.client().await;
-    let guard = holder.rlock("a").lock().await.unwrap();
+    let mut held = lock(&holder);
+    let guard = held.lock().await.unwrap();
     let fails = Fails::of(&["lockkeeper_calls_total"]);
     let _recorder = metrics::set_default_local_recorder(&fails);
     let locks = scene.client_with(patient().safety_poll(2 * LIMIT).diagnosis(false)).await;
-    let mut lock = locks.rlock("a");
+    let mut lock = lock(&locks);
     let waiting = tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() });
     let attempts = || scene.server.calls("pttl");
     eventually("it waits", attempts, |attempts| *attempts >= 2).await;
@@ -234,6 +240,6 @@ async fn a_recorder_that_panics_in_an_attempt_keeps_no_waiter_asleep() {
     guard.unlock().await.unwrap();
     soon(waiting).await.unwrap();
     assert_eq!(fails.1.load(Ordering::Relaxed), 0, "it panicked");
-    drop((locks, holder));
+    drop((held, locks, holder));
     scene.end().await;
 }

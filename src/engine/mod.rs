@@ -33,7 +33,7 @@ mod upkeep;
 mod visit;
 mod waits;
 
-pub(crate) use acquire::{WaitLimit, acquire, answers_in, claim, end_of, late};
+pub(crate) use acquire::{WaitLimit, acquire, answers_in, claim, end_of, joined, late};
 pub(crate) use grant::Grant;
 pub(crate) use grant::owner_grants::{OwnerGrants, OwnerNames};
 pub(crate) use handle::Handle;

@@ -68,10 +68,11 @@ fn run(
     // Made here: if the client's runtime has ended, the future is dropped before its first poll, and the drop of the task ends the line.
     let mut task = Task { line, lock, attempts, pauses: Pauses::START, has_ended: false };
     async move {
-        // Code of the user can panic, such as a `tracing` layer. What an attempt acquired meanwhile is released, and the message about
-        // that wakes the line.
+        // Code of the user can panic, such as a `tracing` layer. What an attempt acquired meanwhile is released, and perhaps no message
+        // says so.
         while AssertUnwindSafe(task.run()).catch_unwind().await.is_err() {
             sleep(PAUSE).await;
+            task.line.change(|state, now| state.hears(now));
         }
     }
 }
@@ -143,34 +144,25 @@ impl Task {
             }
             Ok(Outcome::Refused(left)) => {
                 self.pauses = Pauses::START;
-                line.with(|state| {
-                    state.attempt_ends();
-                    state.is_held(left, clock::now(), jitter::around);
-                });
+                line.with(|state| state.is_held(left, clock::now(), jitter::around));
                 self.attempts = Some(attempts);
                 return;
             }
             Ok(Outcome::Failed(fault)) if fault.is_transient() => {
                 let pause = self.pauses.after(&fault);
                 let error = lock.error(fault);
-                line.change(|state, now| {
-                    state.attempt_ends();
-                    state.failed(&error, pause, now)
-                });
+                line.change(|state, now| state.failed(&error, pause, now));
                 self.attempts = Some(attempts);
                 return;
             }
             Ok(Outcome::Failed(fault)) => lock.error(fault),
             Err(error) => error,
         };
-        line.change(|state, _| {
-            state.attempt_ends();
-            state.fails_front(terms, error)
-        });
+        line.change(|state, _| state.fails_front(terms, error));
     }
 
     /// Opens what the server granted to the line.
-    async fn grants(&self, attempts: Attempts, terms: Terms) {
+    async fn grants(&self, mut attempts: Attempts, terms: Terms) {
         let (line, leaves_permits) = (&self.line, attempts.leaves_permits);
         attempts.end_earlier();
         line.with(|state| state.granted(terms.lease, leaves_permits, attempts.at));

@@ -188,8 +188,9 @@ impl Attempts {
         Ok(held)
     }
 
-    /// Leaves what was granted to the calls that stand in the line. `None`: a shutdown gave the attempt up.
-    pub(crate) fn offer(mut self) -> Option<Offer> {
+    /// Leaves what was granted to the calls that stand in the line. `None`: a shutdown gave the attempt up. A shutdown waits until this value
+    /// is dropped: drop it when the offer is in the line.
+    pub(crate) fn offer(&mut self) -> Option<Offer> {
         self.pending.offer(self.until?, self.at)
     }
 

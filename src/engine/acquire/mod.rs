@@ -64,6 +64,34 @@ pub(crate) fn answers_in(config: &LockConfig) -> Duration {
     config.command_timeout() + config.sync().map_or(Duration::ZERO, |sync| sync.timeout)
 }
 
+/// Joins other readers of this client, without a question to the server. `None`: there is no hold to join, or the owner still has
+/// something on this name that comes first.
+pub(crate) async fn joined(
+    handle: &mut Handle,
+    limit: WaitLimit,
+    caller: Caller,
+) -> Option<Result<HeldLock>> {
+    if !handle.can_share() || handle.check_lock().is_err() || end_of(limit).is_err() {
+        return None;
+    }
+    // Yield before joining: a join never suspends, so a loop of joins would starve the other tasks of this thread.
+    // Do not yield after the join: an unpolled future would keep the hold that it joined, and no reader could be
+    // the last to leave.
+    consume_budget().await;
+    let (lock, owner, now) = (&handle.lock, &handle.owner, clock::now());
+    let given = if owner.is_idle(now) { join(lock, owner.key, caller, now) } else { None };
+    given.map(|given| takes(handle, given, now))
+}
+
+/// Takes a hold that another owner of this client gave. The call of this handle began at `start`.
+fn takes(handle: &Handle, given: Given, start: Moment) -> Result<HeldLock> {
+    let (now, until) = (clock::now(), given.until);
+    let mut pending = PendingHold::given(given);
+    let held = HeldLock::take(handle, &mut pending, until, (start, now))?;
+    handle.owner.set(&pending);
+    Ok(held)
+}
+
 /// Acquires the lock. `None`: another owner holds it.
 pub(crate) async fn acquire(
     handle: &mut Handle,
@@ -75,15 +103,6 @@ pub(crate) async fn acquire(
     let limits = Deadlines::new(limit, handle.config())?;
     let listed = Listed::new(matches!(limit, WaitLimit::StandBy));
     let mut call = Call { handle, caller, limits, start: clock::now(), listed };
-    if handle.can_share() {
-        // Yield before joining: a join never suspends, so a loop of joins would starve the other tasks of this thread.
-        // Do not yield after the join: an unpolled future would keep the hold that it joined, and no reader could be
-        // the last to leave.
-        consume_budget().await;
-        if let Some(given) = call.joined() {
-            return call.takes(given).map(Some);
-        }
-    }
     let is_try = matches!(limit, WaitLimit::None | WaitLimit::Once);
     let (mut attempts, before) = Attempts::start(handle, caller, is_try)?;
     // Check after `start`, which adds the acquire to `under_way`. A shutdown first closes, and then waits for that
@@ -145,13 +164,6 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Joins other readers of this client before the call begins to acquire, so it needs no grant of its own. `None`: there is no hold to
-    /// join, or the owner of the call still has something on this name that comes first.
-    fn joined(&self) -> Option<Given> {
-        let Handle { lock, owner, .. } = self.handle;
-        if owner.is_idle(self.start) { join(lock, owner.key, self.caller, self.start) } else { None }
-    }
-
     /// Decides whether the call attempts for itself.
     fn begins(&self) -> Begin<Offer> {
         let Handle { lock, .. } = self.handle;
@@ -179,15 +191,6 @@ impl Call<'_> {
             asking.is_granted(self.handle.standing(), || keep_for_readers(&self.handle.lock, clock::now()));
         }
         held
-    }
-
-    /// Takes a hold that another owner of this client gave.
-    fn takes(&self, given: Given) -> Result<HeldLock> {
-        let (now, until) = (clock::now(), given.until);
-        let mut pending = PendingHold::given(given);
-        let held = HeldLock::take(self.handle, &mut pending, until, (self.start, now))?;
-        self.handle.owner.set(&pending);
-        Ok(held)
     }
 
     fn place(&self, attempted: Option<(Attempts, Outcome)>) -> Place<Offer> {
@@ -228,7 +231,7 @@ impl Call<'_> {
             if let Some(given) = given {
                 self.listed.ends(WaitOutcome::Granted);
                 // The call leaves the line when it has the hold.
-                return self.takes(given).map(Some);
+                return takes(self.handle, given, self.start).map(Some);
             }
         }
     }

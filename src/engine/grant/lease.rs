@@ -14,7 +14,7 @@ const FIRST: Duration = Duration::from_secs(1);
 pub(super) struct Lease {
     pub(super) granted_at: Option<Moment>,
     /// An owner had a hold.
-    was_held: bool,
+    pub(super) was_held: bool,
     /// The deadline of what the server granted or renewed last.
     pub(super) until: Moment,
     /// The longest lease that was asked for.

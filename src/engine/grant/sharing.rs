@@ -3,7 +3,7 @@
 //! For the server this is one hold all the time, with one owner id. A hold is offered to the calls that stand in a line, or kept for the
 //! readers among them, and meanwhile the offer keeps it on the server.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -42,7 +42,9 @@ impl Offer {
     /// Lets the readers of this client join the hold, see [`Grant::open_to_readers`]. False: they cannot.
     pub(crate) fn open_to_readers(&self, linger: Option<Duration>, now: Moment) -> bool {
         self.0.open_to_readers(linger, now);
+        let (epoch, rules) = (self.0.epoch(), self.0.rules());
         joinable(&self.0.lock).is_some_and(|newest| Arc::ptr_eq(&newest, &self.0))
+            && self.0.ask(|state| state.takes_readers(epoch, now, rules))
     }
 }
 
@@ -122,8 +124,7 @@ impl Grant {
     /// lines of the client.
     pub(super) fn waiters(&self) -> Option<(Arc<Line<Offer>>, bool)> {
         let LockRef { engine, keys, .. } = &*self.lock;
-        let can_be = self.lock.can_be_passed_on() && !engine.config.sharing().is_zero();
-        can_be.then(|| engine.lines.find(keys, false)).flatten()
+        self.lock.can_be_passed_on().then(|| engine.lines.find(keys, false)).flatten()
     }
 
     /// Lends the id of this grant to a read hold of the same owner. False: the owner has no hold here.
@@ -211,7 +212,7 @@ impl Grant {
 
 /// The newest read grant of each lock, by the key of the lock. The readers of the client join it.
 #[derive(Default)]
-pub(crate) struct ReadGrants(Mutex<HashMap<Arc<str>, Weak<Grant>>>);
+pub(crate) struct ReadGrants(Mutex<BTreeMap<Arc<str>, Weak<Grant>>>);
 
 impl ReadGrants {
     pub(crate) fn set(&self, lock_key: &Arc<str>, grant: &Arc<Grant>, now: Moment) {

@@ -216,9 +216,12 @@ impl State {
         part.guards.push(Guard { hold, is_leaked: false });
         self.usual += u32::from(is_usual);
         self.has_place = false;
-        let before = self.lease.renew_at;
-        self.lease.is_held(lease, until, now, self.is_gone, rules);
-        self.is_moved |= !is_usual || before != self.lease.renew_at;
+        // A reader that joins others changes nothing about their lease.
+        if !is_usual || self.usual == 1 || until > self.lease.until || self.is_gone {
+            let before = self.lease.renew_at;
+            self.lease.is_held(lease, until, now, self.is_gone, rules);
+            self.is_moved |= !is_usual || before != self.lease.renew_at;
+        }
         true
     }
 
@@ -506,7 +509,9 @@ impl State {
         epoch: Epoch,
         now: Moment,
     ) -> Option<(PartKey, Moment)> {
-        let is_there = self.is_offered && now < self.lease.until && self.epoch == epoch;
+        // The end of an attempt looks at no epoch, and this is one if no owner had the hold before.
+        let is_known = self.epoch == epoch || !self.lease.was_held;
+        let is_there = self.is_offered && now < self.lease.until && is_known;
         is_there.then(|| {
             self.takes_back();
             (self.attaches(owner, began), self.lease.until)
@@ -551,7 +556,7 @@ impl State {
         keeps
     }
 
-    fn takes_readers(&self, epoch: Epoch, now: Moment, rules: &Rules) -> bool {
+    pub(super) fn takes_readers(&self, epoch: Epoch, now: Moment, rules: &Rules) -> bool {
         // Those who were woken for an offered hold are perhaps polled late.
         let time = if self.is_offered { rules.sharing.max(KEPT) } else { rules.sharing };
         self.sharing == Sharing::Open && self.is_shareable(time, epoch, now, rules) && self.is_needed(now)

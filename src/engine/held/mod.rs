@@ -160,15 +160,16 @@ impl HeldLock {
             }
             return Err(Error::NotHeld(self.loss()));
         }
-        let releasing = async {
+        // Pinned where it is made, as it is large.
+        let releasing = pin!(async {
             match given_back {
                 GivenBack::Kept => Ok(true),
                 // Boxed, as an unlock of the last hold has no use for it.
                 GivenBack::Shows => Box::pin(self.grant.show(self.part)).await,
                 GivenBack::Owed(owed) => release::release(owed).await.map(|()| !self.hold.is_removed()),
             }
-        };
-        match inside(&self.hold.span(), pin!(releasing)).await {
+        });
+        match inside(&self.hold.span(), releasing).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(Error::NotHeld(self.loss())),
             Err(fault) => Err(Error::of_lock(self.lock(), fault)),

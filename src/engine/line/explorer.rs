@@ -299,7 +299,6 @@ impl World {
                 }
             }
             Err(left) => {
-                client.line.attempt_ends();
                 client.line.is_held(Some(ticks(left)), NOW, |time| time);
             }
         }
@@ -416,7 +415,6 @@ impl Model for World {
                         add(at("loses its request for now"), &mut |w| {
                             w.clients[c].late.push((id, wants));
                             w.loses(c, id);
-                            w.clients[c].line.attempt_ends();
                             w.clients[c].tells(|line| line.failed(&(), TICK, NOW));
                             w.clients[c].task = Task::Runs;
                         });

@@ -148,9 +148,6 @@ impl<O: Send> Lines<O> {
 
     /// Begins a call that can wait. `shares`: the call can share a hold with other readers of this client.
     pub(crate) fn begin(self: &Arc<Self>, of: &Of<'_>, shares: bool) -> Begin<O> {
-        if of.kind == Kind::Place {
-            return Begin::Ask(None);
-        }
         if shares {
             let asks = |line: &Arc<Line<O>>, inner: &mut Inner<O>| {
                 inner.state.asks().then(|| Asking(Arc::clone(line)))
@@ -238,7 +235,7 @@ impl<O: Send> Lines<O> {
     pub(crate) fn moves(&self, line: &Arc<Line<O>>, channel: &Arc<str>) {
         let mut map = lock(&self.map);
         let mut inner = lock(&line.inner);
-        if inner.channel != *channel && !inner.is_removed {
+        if inner.channel != *channel {
             self.remove(&mut map, line, &inner);
             inner.state.has_new_channel();
             inner.channel = Arc::clone(channel);

@@ -379,6 +379,7 @@ impl<O, W, E: Clone> State<O, W, E> {
 
     /// Decides what the task does. `by`: when it asks at the latest.
     pub(crate) fn step(&mut self, by: Option<Moment>, now: Moment) -> (Step<O>, Effects<O, W>) {
+        self.is_attempting = false; // only the task attempts, and now it looks
         let (step, effects) = self.next(by, now);
         self.looks_at = if let Step::Wait { until, .. } = step { until } else { NEVER };
         (step, effects)
@@ -436,11 +437,6 @@ impl<O, W, E: Clone> State<O, W, E> {
         (Step::Attempt(terms), effects)
     }
 
-    /// Records that the attempt of the task was not granted.
-    pub(crate) const fn attempt_ends(&mut self) {
-        self.is_attempting = false;
-    }
-
     /// Records that the task has ended, whatever became of its attempt. Returns what is open.
     pub(crate) fn task_ends(&mut self) -> Opened<O> {
         self.is_attempting = false;
@@ -452,15 +448,16 @@ impl<O, W, E: Clone> State<O, W, E> {
         self.is_attempting = false;
         self.fresh_since = now;
         let left = match self.kind {
-            Kind::Exclusive | Kind::Place => Some(lease),
+            Kind::Exclusive => Some(lease),
             // The next permit comes back when the first lease ends: this one, or that of another owner. If the line does not know the
             // other lease, it asks.
             Kind::Permits => match self.knowledge {
                 Knowledge::Held { until: Some(until) } if until > now => Some(lease.min(until.since(now))),
                 _ => None,
             },
-            // Who cannot share this hold can have one beside it.
-            Kind::Readers => None,
+            // Who cannot share this hold can have one beside it. And if the call with a place takes its hold too late, no message comes:
+            // its place is gone.
+            Kind::Readers | Kind::Place => None,
         };
         self.is_news |= leaves_permits || left.is_none();
         self.is_held(left, now, |poll| poll);
@@ -490,7 +487,7 @@ impl<O, W, E: Clone> State<O, W, E> {
         self.polls_at = if self.kind == Kind::Place { NEVER } else { now.plus(around(poll)) };
     }
 
-    /// Records that an attempt failed. The next one comes after `pause`. Calls for which attempts failed for too long give up.
+    /// Records that an attempt failed. The next one comes after `pause`. Calls for which that is too late give up.
     pub(crate) fn failed(&mut self, error: &E, pause: Duration, now: Moment) -> Effects<O, W> {
         let (since, was_held) = match &self.knowledge {
             Knowledge::Failing { since, was_held, .. } => (*since, *was_held),
@@ -500,7 +497,7 @@ impl<O, W, E: Clone> State<O, W, E> {
             Knowledge::Failing { since, retry_at: now.plus(pause), error: error.clone(), was_held };
         let mut effects = Effects::default();
         for waiter in self.waiting.values_mut() {
-            let failing = now.since(since.max(waiter.arrived));
+            let failing = now.plus(pause).since(since.max(waiter.arrived));
             if waiter.patience.is_some_and(|patience| failing > patience) {
                 waiter.error = Some(error.clone());
                 effects.wakes.extend(waiter.waker.take());
@@ -660,6 +657,19 @@ mod tests {
         let end = now.plus(KEPT);
         assert_eq!(step(&mut line, end), Step::Release("hold"));
         assert_eq!(step(&mut line, end), Step::Wait { until: NEVER, subscribes: false }, "all are asleep");
+    }
+
+    #[test]
+    fn a_place_whose_call_takes_its_hold_too_late_queues_again() {
+        let mut line = line(Kind::Place, 1);
+        assert_eq!(step(&mut line, NOW), Step::Attempt(USUAL));
+        line.granted(SECOND, false, NOW);
+        assert_eq!(line.offers("hold", USUAL, NOW).1.wakes[..], [0]);
+        let late = NOW.plus(KEPT);
+        assert_eq!(step(&mut line, late), Step::Release("hold"));
+        assert!(matches!(step(&mut line, late), Step::Wait { .. }), "asleep");
+        assert!(line.poll(0, 0).1.wakes_task);
+        assert_eq!(step(&mut line, late), Step::Attempt(USUAL));
     }
 
     #[test]
