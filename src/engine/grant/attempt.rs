@@ -125,13 +125,13 @@ impl Grant {
         let epoch = self.epoch();
         let connection = self.lock.connection().await?;
         let (sent, rules) = (clock::now(), self.rules());
-        if !self.event(sent, |state, _| state.acquires(lease, epoch, rules)) {
+        if !self.event(sent, |state| state.acquires(lease, epoch, rules)) {
             return Err(given_up());
         }
         let call = self.lock.protocol.show(self.holder(), count, lease);
         let reply = AcquireReply::parse(&self.lock.run(&connection, &call).await?, false)?;
         if reply == AcquireReply::Lost {
-            self.event(clock::now(), |state, effects| state.loses(effects));
+            self.event(clock::now(), State::loses);
         }
         Ok((reply, hold::lease::deadline(sent, lease)))
     }
@@ -176,7 +176,7 @@ impl Grant {
                 }
                 attempt.are_enough()?;
             }
-            AcquireReply::Lost => self.event(now, |state, effects| state.loses(effects)),
+            AcquireReply::Lost => self.event(now, State::loses),
             AcquireReply::Held(_) | AcquireReply::Queued if leaves_trace && protocol.queue().is_some() => {
                 self.gets_place(reply == AcquireReply::Queued, now);
             }

@@ -36,13 +36,12 @@ use std::time::Duration;
 use futures_util::FutureExt;
 pub(crate) use lingering::Confirmation;
 use owed::Owed;
-use state::{Began, Epoch, Owing, State};
+use state::{Began, Effects, Epoch, Owing, State};
 pub(crate) use state::{OwnerKey, PartKey};
 use tokio::sync::Notify;
 use tokio::task;
 
 use super::hold::Hold;
-use super::hold::effects::Effects;
 use super::hold::lease::{Rules, due_after};
 use super::lock_ref::LockRef;
 use super::scheduler::Slot;
@@ -94,29 +93,24 @@ impl Grant {
     }
 
     /// Changes the state, and does what follows. What is owed goes to the background.
-    fn event<T>(self: &Arc<Self>, now: Moment, event: impl FnOnce(&mut State, &mut Effects) -> T) -> T {
-        self.change(now, |shell, effects| event(&mut shell.state, effects)).0
+    fn event<T>(self: &Arc<Self>, now: Moment, event: impl FnOnce(&mut State) -> T) -> T {
+        self.change(now, |shell| event(&mut shell.state)).0
     }
 
     /// Changes the state, and does what follows. If nobody needs the hold from here on, the caller has to release it.
-    fn change<T>(
-        self: &Arc<Self>,
-        now: Moment,
-        change: impl FnOnce(&mut Shell, &mut Effects) -> T,
-    ) -> (T, Option<Owed>) {
-        let mut effects = Effects::default();
+    fn change<T>(self: &Arc<Self>, now: Moment, change: impl FnOnce(&mut Shell) -> T) -> (T, Option<Owed>) {
         let mut shell = lock(&self.shell);
-        let result = change(&mut shell, &mut effects);
+        let result = change(&mut shell);
         let owed = shell.state.is_owed(now).then(|| Owed::new(self));
         let kept = shell.state.begins_to_keep(now);
         self.schedule(&mut shell, now);
-        let renewed = effects.renewed.map(|outcome| (shell.renewing.ends(outcome), outcome));
+        let Effects { ended, renewed, is_free } = std::mem::take(&mut shell.state.effects);
+        let renewed = renewed.map(|outcome| (shell.renewing.ends(outcome), outcome));
         drop(shell);
         if let Some(until) = kept {
             self.keep(until);
         }
-        let is_free = effects.is_free;
-        effects.perform();
+        ended.iter().for_each(|hold| hold.tell_loss(now));
         if let Some((renewing, outcome)) = renewed {
             nothing_is_locked();
             renewing.tell(outcome);
@@ -183,7 +177,7 @@ impl Grant {
 
     fn epoch(&self) -> Epoch {
         let engine = &self.lock.engine;
-        Epoch { switches: engine.store.switch_count(), forced: engine.forced() }
+        engine.store.switch_count() + engine.forced()
     }
 
     /// Adds a hold that the server granted until `until`, for an acquire under way. From here on, the watchdog renews
@@ -191,10 +185,10 @@ impl Grant {
     fn add_hold(self: &Arc<Self>, part: PartKey, hold: &Arc<Hold>, until: Moment, now: Moment) -> bool {
         let (hold, rules) = (Arc::clone(hold), self.rules());
         let (is_added, epoch) =
-            self.event(now, |state, _| (state.holds(part, hold, (until, now), rules), state.epoch));
-        if is_added && epoch.switches != self.lock.engine.store.switch_count() {
-            // Another server became the master during the attempt. Its rush of renewals perhaps ran before this hold
-            // was scheduled, so everything is renewed once more.
+            self.event(now, |state| (state.holds(part, hold, (until, now), rules), state.epoch));
+        if is_added && epoch != self.epoch() {
+            // Perhaps another server became the master during the attempt. Its rush of renewals perhaps ran before this
+            // hold was scheduled, so everything is renewed once more.
             self.lock.engine.renewals.rush();
         }
         is_added
@@ -202,13 +196,13 @@ impl Grant {
 
     /// Lets no other owner of this client get the hold.
     pub(crate) fn close(self: &Arc<Self>, now: Moment) {
-        self.event(now, |state, _| state.closes());
+        self.event(now, |state| state.closes());
     }
 
     /// Keeps the lock held until then, even if `hold` is given back before.
     pub(crate) fn lasts_until(self: &Arc<Self>, until: Moment, hold: &Hold, now: Moment) {
         let lease = hold.renewed_lease(self.lock.engine.config.watchdog_lease());
-        self.event(now, |state, _| state.lasts_until(until, lease));
+        self.event(now, |state| state.lasts_until(until, lease));
     }
 
     /// Starts a job that keeps the lock until then. Never waits. A shutdown waits for the job.
@@ -225,7 +219,7 @@ impl Grant {
             let now = clock::now();
             let left = until.since(now);
             if left.is_zero() {
-                return self.event(now, |state, _| state.ends_keeping());
+                return self.event(now, |state| state.ends_keeping());
             }
             if engine.is_closing() {
                 // A shutdown does not wait long for a minimum hold time. If more than this is left, the job ends, and
@@ -246,13 +240,13 @@ impl Grant {
 
     /// Leaves a hold to end with its lease.
     pub(crate) fn leak(self: &Arc<Self>, part: PartKey, hold: &Arc<Hold>, now: Moment) {
-        self.event(now, |state, _| state.leaks(part, hold));
+        self.event(now, |state| state.leaks(part, hold));
     }
 
     /// Gives the acquires under way up at a shutdown, because nobody polls them. Whatever they acquired is released.
     pub(crate) fn give_up(self: &Arc<Self>, now: Moment) {
         let late = self.late_until(now);
-        self.event(now, |state, _| state.gives_up(late));
+        self.event(now, |state| state.gives_up(late));
     }
 
     /// The fencing token, if this type of lock has one.
@@ -280,7 +274,7 @@ impl Grant {
     fn ends(self: &Arc<Self>, now: Moment) -> bool {
         let may_exist = self.ask(|state| state.on_server.may_exist());
         may_exist && {
-            self.event(now, |_, _| {});
+            self.event(now, |_| {});
             self.blocks()
         }
     }
@@ -319,7 +313,7 @@ impl Grant {
     /// Reserves the grant for this owner: from here on, no other owner of the process joins the hold or takes it over. False:
     /// another one has it, too.
     fn reserve(self: &Arc<Self>, part: PartKey, now: Moment) -> bool {
-        self.event(now, |state, _| state.reserves(part, now))
+        self.event(now, |state| state.reserves(part, now))
     }
 
     /// Where in the program the lock was acquired, and since when, if an owner of this client holds it.

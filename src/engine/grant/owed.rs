@@ -106,7 +106,7 @@ impl Grant {
             }
             hands_over
         };
-        if !self.event(now, |state, _| hands_over(state)) {
+        if !self.event(now, |state| hands_over(state)) {
             return;
         }
         let lock = Arc::clone(&self.lock);
@@ -158,23 +158,25 @@ impl Grant {
         // the release is kept for a repetition.
         lock.engine.releases.keep(lock.route, call);
         // The hold is dropped after unlocking.
-        let (is_over, _hold) = self.event(clock::now(), |state, effects| {
+        let now = clock::now();
+        let (is_over, is_gone, hold) = self.event(now, |state| {
             if state.owing != mine {
-                return (true, None); // meanwhile the background has it, and perhaps released before
+                return (true, false, None); // meanwhile the background has it, and perhaps released before
             }
             state.is_moved = true;
             let is_over = state.on_server.released(connection.number(), sent);
             state.owing = if is_over { Owing::No } else { Owing::Again };
             let hold = state.given_back.take();
-            if let Some(hold) = &hold
-                && reply == ReleaseReply::Gone
-                && !was_unsure
-            {
-                effects.was_gone(Arc::clone(hold));
-                state.loses(effects);
+            let is_gone = reply == ReleaseReply::Gone && !was_unsure && hold.is_some();
+            if is_gone {
+                hold.iter().for_each(|hold| hold.lose());
+                state.loses();
             }
-            (is_over, hold)
+            (is_over, is_gone, hold)
         });
+        if let Some(hold) = hold.filter(|_| is_gone) {
+            hold.tell_gone(now);
+        }
         report_release(reply, lock);
         Ok(is_over)
     }
@@ -428,7 +430,7 @@ impl Grant {
             Err(fault) => return Err(fault),
         };
         if is_lost {
-            self.event(clock::now(), |state, effects| state.finds_nothing(effects));
+            self.event(clock::now(), State::finds_nothing);
         }
         Ok(!is_lost)
     }

@@ -76,7 +76,7 @@ impl PendingHold {
 
     /// Leaves what the server granted until `until` to other owners of this client. `None`: a shutdown gave the acquire up meanwhile.
     pub(crate) fn offer(&mut self, until: Moment, now: Moment) -> Option<Offer> {
-        self.is_over = self.grant.event(now, |state, _| state.is_offered_anew(self.part, until, now));
+        self.is_over = self.grant.event(now, |state| state.is_offered_anew(self.part, until, now));
         self.is_over.then(|| Offer(Arc::clone(&self.grant)))
     }
 
@@ -86,7 +86,7 @@ impl PendingHold {
             return None;
         }
         let late = self.grant.late_until(now);
-        let (shows, owed) = self.grant.change(now, |shell, _| shell.state.ends_pending(self.part, late));
+        let (shows, owed) = self.grant.change(now, |shell| shell.state.ends_pending(self.part, late));
         if shows {
             self.grant.show_soon(self.part);
         }

@@ -16,7 +16,6 @@ use crate::base::clock::{self, Moment};
 use crate::base::fault::Fault;
 use crate::base::sync::{lock, nothing_is_locked};
 use crate::engine::hold::Hold;
-use crate::engine::hold::effects::Effects;
 use crate::engine::line::lines::Line;
 use crate::engine::line::state::Terms;
 use crate::engine::lock_ref::LockRef;
@@ -36,7 +35,7 @@ impl Offer {
 
     /// Ends an offer that nobody took. Returns what has to be released, if no owner stands on the grant.
     pub(crate) fn gives_up(self, now: Moment) -> Option<Owed> {
-        self.0.change(now, |shell, _| shell.state.takes_back()).1
+        self.0.change(now, |shell| shell.state.takes_back()).1
     }
 
     /// Lets the readers of this client join the hold, see [`Grant::open_to_readers`]. False: they cannot.
@@ -52,7 +51,7 @@ impl Drop for Offer {
     fn drop(&mut self) {
         nothing_is_locked();
         if self.0.ask(|state| state.is_offered()) {
-            self.0.event(clock::now(), |state, _| state.takes_back());
+            self.0.event(clock::now(), |state| state.takes_back());
         }
     }
 }
@@ -81,9 +80,8 @@ impl Grant {
         if let Some(given_back) = self.hand_over(part, hold, now) {
             return given_back;
         }
-        let give_back = |Shell { state, .. }: &mut Shell, _: &mut Effects| {
-            (state.gives_back(part, hold, now), state.has(part))
-        };
+        let give_back =
+            |Shell { state, .. }: &mut Shell| (state.gives_back(part, hold, now), state.has(part));
         let ((was_held, has_more), owed) = self.change(now, give_back);
         match owed {
             Some(owed) if was_held => GivenBack::Owed(owed.asks_for(hold)),
@@ -110,8 +108,7 @@ impl Grant {
         let (epoch, rules) = (self.epoch(), self.rules());
         let terms = Terms { lease: rules.lease, count: 1, is_usual: true, linger: None };
         let (time, since) = line.with(|state| state.takes_over(terms, rules.sharing))?;
-        let offers =
-            |state: &mut State, _: &mut _| state.offers((part, hold), (time, since), epoch, now, rules);
+        let offers = |state: &mut State| state.offers((part, hold), (time, since), epoch, now, rules);
         if !self.event(now, offers) {
             return None;
         }
@@ -129,7 +126,7 @@ impl Grant {
 
     /// Lends the id of this grant to a read hold of the same owner. False: the owner has no hold here.
     pub(super) fn lends(self: &Arc<Self>, part: PartKey, now: Moment) -> bool {
-        self.event(now, |state, _| state.lends(part, now))
+        self.event(now, |state| state.lends(part, now))
     }
 
     /// Ends the lingering of this hold. Returns what has to be released, if no reader has it.
@@ -137,14 +134,14 @@ impl Grant {
         if !self.ask(|state| state.lingers.is_some()) {
             return None;
         }
-        self.change(now, |shell, _| shell.state.closes()).1
+        self.change(now, |shell| shell.state.closes()).1
     }
 
     /// Lets other readers of this client join the hold that the server granted just now. `linger`: how long the hold
     /// stays for readers that come later.
     pub(crate) fn open_to_readers(self: &Arc<Self>, linger: Option<Duration>, now: Moment) {
         let LockRef { engine, keys, .. } = &*self.lock;
-        if !self.event(now, |state, _| state.opens(linger, now)) {
+        if !self.event(now, |state| state.opens(linger, now)) {
             return; // the hold was opened or closed before
         }
         engine.read_grants.set(&keys.lock, self, now);
@@ -159,7 +156,7 @@ impl Grant {
     /// Begins to confirm a hold that lingers. `None`: the confirmation is not due, or the lingering ends instead.
     pub(crate) fn begin_confirmation(self: &Arc<Self>, key: Key, now: Moment) -> Option<Confirmation> {
         let epoch = self.epoch();
-        self.change(now, |shell, _| {
+        self.change(now, |shell| {
             if !shell.confirmation.begin(key) {
                 return None;
             }
@@ -183,9 +180,9 @@ impl Grant {
         };
         let answer = ask.await;
         let (epoch, rules, now) = (self.epoch(), self.rules(), clock::now());
-        self.confirmation_ends(now, |state, effects| match answer {
+        self.confirmation_ends(now, |state| match answer {
             Ok((_, ConfirmReply::Lost)) => {
-                state.finds_nothing(effects);
+                state.finds_nothing();
                 state.closes();
             }
             Ok((sent, reply)) => {
@@ -198,14 +195,14 @@ impl Grant {
 
     /// Ends a confirmation that was not answered: the hold ends with its readers.
     pub(crate) fn is_not_confirmed(self: &Arc<Self>, now: Moment) {
-        self.confirmation_ends(now, |state, _| state.closes());
+        self.confirmation_ends(now, |state| state.closes());
     }
 
-    fn confirmation_ends(self: &Arc<Self>, now: Moment, event: impl FnOnce(&mut State, &mut Effects)) {
-        self.change(now, |Shell { state, confirmation, .. }, effects| {
+    fn confirmation_ends(self: &Arc<Self>, now: Moment, event: impl FnOnce(&mut State)) {
+        self.change(now, |Shell { state, confirmation, .. }| {
             confirmation.end();
             state.is_moved = true;
-            event(state, effects);
+            event(state);
         });
     }
 }
@@ -283,6 +280,6 @@ pub(crate) fn join(target: &LockRef, owner: OwnerKey, caller: Caller, now: Momen
 pub(crate) fn keep_for_readers(target: &LockRef, now: Moment) -> Option<Offer> {
     let grant = joinable(target)?;
     let (epoch, rules) = (grant.epoch(), grant.rules());
-    let is_kept = grant.event(now, |state, _| state.keeps_for_readers(epoch, now, rules));
+    let is_kept = grant.event(now, |state| state.keeps_for_readers(epoch, now, rules));
     is_kept.then(|| Offer(grant))
 }

@@ -15,10 +15,10 @@ use super::lingering::Lingering;
 use super::on_server::OnServer;
 use crate::base::Caller;
 use crate::base::clock::Moment;
-use crate::engine::hold::effects::Effects;
 use crate::engine::hold::lease::Rules;
 use crate::engine::hold::{EARLY, Hold};
 use crate::engine::line::state::KEPT;
+use crate::telemetry::Renewed;
 
 /// Distinguishes the owners of this process that have one hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,15 +83,9 @@ fn count(guards: usize) -> u32 {
     u32::try_from(guards).unwrap_or(u32::MAX)
 }
 
-/// Counters that were read before an attempt was sent. If one of them has changed since, the hold is perhaps gone
-/// although no reply said so, and nobody shares it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Epoch {
-    /// How many switches to another master there had been.
-    pub(crate) switches: u64,
-    /// How often this client had begun to release holds by force.
-    pub(crate) forced: u64,
-}
+/// How often there had been a switch to another master, or this client had begun to release holds by force. If that has changed since an
+/// attempt was sent, the hold is perhaps gone although no reply said so, and nobody shares it.
+pub(super) type Epoch = u64;
 
 /// Whether owners that come later can get the hold without asking the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,6 +96,17 @@ enum Sharing {
     /// Readers can join.
     Open,
     Closed,
+}
+
+/// What is reported when the mutex is unlocked: reporting runs code of the user, as dropping the last reference to a hold does.
+#[derive(Default)]
+pub(super) struct Effects {
+    /// Holds that were lost, or given back.
+    pub(super) ended: SmallVec<[Arc<Hold>; 1]>,
+    /// How a renewal ended.
+    pub(super) renewed: Option<Renewed>,
+    /// The lock is perhaps free, and perhaps no message says so.
+    pub(super) is_free: bool,
 }
 
 /// Whether an [`Owed`](super::owed::Owed) is under way.
@@ -155,6 +160,7 @@ pub(super) struct State {
     pub(super) lease: Lease,
     /// The times at which something is due have to be computed again.
     pub(super) is_moved: bool,
+    pub(super) effects: Effects,
 }
 
 impl State {
@@ -261,8 +267,8 @@ impl State {
     }
 
     /// Forgets holds that have ended.
-    pub(super) fn forgets_ended(&mut self, now: Moment, effects: &mut Effects) {
-        self.takes_guards(|guard| !guard.is_live(now), |hold| effects.left(hold));
+    pub(super) fn forgets_ended(&mut self, now: Moment) {
+        self.takes_guards(|guard| !guard.is_live(now));
     }
 
     /// Records that the acquire of this owner was granted until `until`, for those who wait. False: a shutdown gave it up meanwhile.
@@ -279,31 +285,32 @@ impl State {
     }
 
     /// Records that the server has nothing of this id, so all its holds are lost.
-    pub(super) fn loses(&mut self, effects: &mut Effects) {
-        effects.is_free |= !std::mem::replace(&mut self.is_gone, true) && self.lease.was_granted();
-        self.takes_guards(|_| true, |hold| effects.loses(hold));
+    pub(super) fn loses(&mut self) {
+        self.effects.is_free |= !std::mem::replace(&mut self.is_gone, true) && self.lease.was_granted();
+        self.guards().for_each(|guard| guard.hold.lose());
+        self.takes_guards(|_| true);
         (self.is_offered, self.least.until) = (false, Moment::PAST);
         self.closes();
     }
 
     /// Records that a command found no hold on the server. Returns whether the hold is lost. It is not if this client released it
     /// meanwhile.
-    pub(super) fn finds_nothing(&mut self, effects: &mut Effects) -> bool {
+    pub(super) fn finds_nothing(&mut self) -> bool {
         let is_lost = self.owing == Owing::No && self.on_server.may_exist();
         if is_lost {
-            self.loses(effects);
+            self.loses();
         }
         is_lost
     }
 
-    fn takes_guards(&mut self, takes: impl Fn(&Guard) -> bool, mut tell: impl FnMut(Arc<Hold>)) {
-        let mut usual = 0;
+    fn takes_guards(&mut self, takes: impl Fn(&Guard) -> bool) {
+        let (mut usual, ended) = (0, &mut self.effects.ended);
         self.parts.retain(|_, part| {
             let mut index = 0;
             while let Some(guard) = part.guards.get(index) {
                 if takes(guard) {
                     usual += u32::from(guard.is_usual());
-                    tell(part.guards.swap_remove(index).hold);
+                    ended.push(part.guards.swap_remove(index).hold);
                 } else {
                     index += 1;
                 }
@@ -651,8 +658,8 @@ pub(super) mod tests {
     pub(in crate::engine::grant) const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
     pub(in crate::engine::grant) const SECOND: Duration = Duration::from_secs(1);
     pub(in crate::engine::grant) const LEASE: Duration = Duration::from_secs(30);
-    const SAME: Epoch = Epoch { switches: 0, forced: 0 };
-    const SWITCHED: Epoch = Epoch { switches: 1, forced: 0 };
+    const SAME: Epoch = 0;
+    const SWITCHED: Epoch = 1;
 
     pub(in crate::engine::grant) fn rules() -> Rules {
         let periods = Periods::new(&LockConfig::builder().watchdog_lease(LEASE).build().expect("valid"));
@@ -699,7 +706,7 @@ pub(super) mod tests {
         let (mut state, part) = asked();
         assert!(!state.is_owed(NOW), "an acquire is under way");
         state.ends_pending(part, NOW);
-        assert!(state.is_owed(NOW) && !state.is_owed(NOW) && !state.finds_nothing(&mut Effects::default()));
+        assert!(state.is_owed(NOW) && !state.is_owed(NOW) && !state.finds_nothing());
 
         let (mut state, one, first) = granted(usual(None));
         assert!(state.opens(None, NOW) && state.reenters(one, NOW).is_some() && !state.is_owed(NOW));
@@ -713,9 +720,8 @@ pub(super) mod tests {
         assert!(!state.has_guards() && !state.is_owed(NOW), "it ends with its lease");
         assert!(state.is_owed(NOW.plus(LEASE)));
 
-        let mut effects = Effects::default();
         let (mut state, _, hold) = granted(usual(None));
-        assert!(state.finds_nothing(&mut effects) && effects.is_free && hold.is_lost(NOW));
+        assert!(state.finds_nothing() && state.effects.is_free && hold.is_lost(NOW));
         assert!(!state.has_guards() && !state.is_needed(NOW));
     }
 
@@ -734,10 +740,9 @@ pub(super) mod tests {
     #[test]
     fn a_reader_joins_only_a_hold_that_is_young_open_and_certain() {
         type Event = fn(&mut State, PartKey);
-        let cases: [(&str, Event, Epoch, Duration, bool); 9] = [
+        let cases: [(&str, Event, Epoch, Duration, bool); 8] = [
             ("nothing happens", |_, _| {}, SAME, SECOND / 2, true),
             ("it is too old", |_, _| {}, SAME, SECOND, false),
-            ("it is perhaps forced", |_, _| {}, Epoch { switches: 0, forced: 1 }, Duration::ZERO, false),
             ("its owner re-enters", |s, _| _ = s.acquires(LEASE, SAME, &rules()), SAME, SECOND / 2, true),
             (
                 "a new master is asked",
@@ -748,7 +753,7 @@ pub(super) mod tests {
             ),
             ("it has a longer lease", |s, _| s.asks_for(LEASE * 2, &rules()), SAME, SECOND / 2, false),
             ("an acquire is not answered", |s, _| s.on_server.sends(2, NOW), SAME, SECOND / 2, false),
-            ("it is lost", |s, _| s.loses(&mut Effects::default()), SAME, SECOND / 2, false),
+            ("it is lost", |s, _| s.loses(), SAME, SECOND / 2, false),
             ("a shutdown gave up its owner", |s, _| s.gives_up(NOW), SAME, SECOND / 2, false),
         ];
         for (case, event, epoch, time, can_join) in cases {

@@ -10,7 +10,6 @@ use super::{Grant, Shell};
 use crate::base::clock::{self, Moment};
 use crate::base::error::LockId;
 use crate::base::fault::Fault;
-use crate::engine::hold::effects::Effects;
 use crate::engine::hold::{self, Hold};
 use crate::engine::scheduler::Key;
 use crate::protocol::{Batch, Call, RenewalReply, Row, millis, parse_renewal};
@@ -25,7 +24,7 @@ impl Grant {
         // Cap the lease at the end of the longest hold. Otherwise the server would keep the lock beyond that.
         let lease = hold.ends().map_or(lease, |ends| lease.min(ends.since(sent).max(SHORTEST)));
         let rules = self.rules();
-        self.event(sent, |state, _| {
+        self.event(sent, |state| {
             // From here on, the server can keep the lock for longer than the holds last, even if the answer is lost.
             (state.lease.outlasts, state.is_moved) = (true, true);
             state.asks_for(lease, rules);
@@ -36,13 +35,13 @@ impl Grant {
         match &parse_renewal(&reply, 1)?[0] {
             RenewalReply::Renewed => {}
             RenewalReply::Lost => {
-                self.event(now, |state, effects| state.finds_nothing(effects));
+                self.event(now, State::finds_nothing);
                 return Ok(());
             }
             RenewalReply::Refused(error) => return Err(store::fault_in_script(error)),
         }
         hold.advance(now, hold::lease::deadline(sent, lease));
-        self.event(now, |state, _| {
+        self.event(now, |state| {
             state.is_moved = true;
             state.lease.is_kept_for(lease, sent)
         });
@@ -54,7 +53,7 @@ impl Grant {
     pub(crate) fn begin_renewal(self: &Arc<Self>, key: Key, now: Moment) -> Option<Duration> {
         let rules = self.rules();
         let mut is_stuck = false;
-        let begin = |Shell { state, renewal, renewing, .. }: &mut Shell, effects: &mut Effects| {
+        let begin = |Shell { state, renewal, renewing, .. }: &mut Shell| {
             if !renewal.begin(key) {
                 return None;
             }
@@ -71,7 +70,7 @@ impl Grant {
                 }
                 return None;
             }
-            state.forgets_ended(now, effects);
+            state.forgets_ended(now);
             let wanted = state.wanted(now, rules);
             let lease = state.lease.begins(&wanted, key.0, now, rules);
             if lease.is_none() {
@@ -107,11 +106,11 @@ impl Grant {
     }
 
     /// Ends a renewal or a look. A panic of the user's code, which is told of it, must not end the others of the batch.
-    fn renewal_ends(self: &Arc<Self>, now: Moment, event: impl FnOnce(&mut Shell, &mut Effects)) {
-        let change = |shell: &mut Shell, effects: &mut Effects| {
+    fn renewal_ends(self: &Arc<Self>, now: Moment, event: impl FnOnce(&mut Shell)) {
+        let change = |shell: &mut Shell| {
             shell.renewal.end();
             shell.state.is_moved = true;
-            event(shell, effects);
+            event(shell);
         };
         let _ = catch_unwind(AssertUnwindSafe(|| self.change(now, change)));
     }
@@ -128,7 +127,7 @@ impl Grant {
     }
 
     fn looks(self: &Arc<Self>, now: Moment, event: impl FnOnce(&mut State)) {
-        self.event(now, |state, _| {
+        self.event(now, |state| {
             if state.has_guards() {
                 state.is_moved = true;
                 event(state);
@@ -139,13 +138,13 @@ impl Grant {
     /// Records that the renewal sent at `sent` succeeded. The next one is due at `next`.
     pub(crate) fn renewed(self: &Arc<Self>, sent: Moment, next: Moment, now: Moment) {
         let (rules, engine) = (self.rules(), &self.lock.engine);
-        self.renewal_ends(now, |Shell { state, tracked, .. }, effects| {
+        self.renewal_ends(now, |Shell { state, tracked, .. }| {
             let (wanted, has_ended) = (state.wanted(now, rules), state.has_ended(now));
             let (is_renewal, lease) = state.lease.found(&wanted, (sent, next, now), has_ended, rules);
             if let Some(lease) = lease {
                 state.keeps_lease(lease, sent, now);
             }
-            effects.renewed = is_renewal.then_some(Renewed::Ok);
+            state.effects.renewed = is_renewal.then_some(Renewed::Ok);
             if tracked.is_none() && engine.store.tells_changes() {
                 let key = self.lock.protocol.tracked_key(self.holder());
                 engine.tracked.add(Arc::clone(&key), self);
@@ -156,25 +155,25 @@ impl Grant {
 
     /// Records that the renewal found no hold on the server.
     pub(crate) fn renewal_found_nothing(self: &Arc<Self>, now: Moment) {
-        self.renewal_ends(now, |Shell { state, .. }, effects| {
+        self.renewal_ends(now, |Shell { state, .. }| {
             let is_look = std::mem::take(&mut state.lease.look.is_running);
             let had_guards = state.has_guards();
-            if state.finds_nothing(effects) && had_guards && !is_look {
-                effects.renewed = Some(Renewed::Gone);
+            if state.finds_nothing() && had_guards && !is_look {
+                state.effects.renewed = Some(Renewed::Gone);
             }
         });
     }
 
     /// Records that the renewal failed. The next try is due at `next`.
     pub(crate) fn renewal_failed(self: &Arc<Self>, next: Moment, now: Moment) {
-        self.renewal_ends(now, |Shell { state, .. }, effects| {
-            effects.renewed = state.lease.failed(next).then_some(Renewed::Failed);
+        self.renewal_ends(now, |Shell { state, .. }| {
+            state.effects.renewed = state.lease.failed(next).then_some(Renewed::Failed);
         });
     }
 
     /// Records that the server has a place of this grant. `is_new`: the server had none before.
     pub(super) fn gets_place(self: &Arc<Self>, is_new: bool, now: Moment) {
-        let had_place = self.event(now, |state, _| {
+        let had_place = self.event(now, |state| {
             let had_place = state.has_place;
             state.has_place |= state.is_wanted();
             had_place
@@ -192,7 +191,7 @@ impl Grant {
 
     /// Begins a heartbeat that is due. False: there is no place to keep.
     pub(crate) fn begin_heartbeat(self: &Arc<Self>, key: Key, now: Moment) -> bool {
-        self.change(now, |shell, _| shell.heartbeat.begin(key)).0
+        self.change(now, |shell| shell.heartbeat.begin(key)).0
     }
 
     /// Ends a heartbeat, and schedules the next one at `next`, if the server still has a place of this grant.
@@ -215,7 +214,7 @@ impl Grant {
 
     /// Ends a heartbeat. The next one is due at `next`. `wakes`: the waiter has to attempt now.
     pub(crate) fn heard_of(self: &Arc<Self>, next: Moment, wakes: bool, now: Moment) {
-        self.change(now, |shell, _| self.next_heartbeat(shell, next));
+        self.change(now, |shell| self.next_heartbeat(shell, next));
         if wakes {
             self.lock.engine.lines.wake(&self.wake_channel());
         }

@@ -1,8 +1,7 @@
 //! One hold, and until when it can be relied on.
 //!
-//! [`lease`] says how long a hold lasts, in pure functions. [`effects`] collects what is reported after a mutex was unlocked.
+//! [`lease`] says how long a hold lasts, in pure functions.
 
-pub(crate) mod effects;
 pub(crate) mod lease;
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -275,7 +274,7 @@ impl Hold {
 
     /// Wakes the futures that wait for the loss. If the hold is lost and was not released, also reports the loss, once.
     /// Runs code of the user, so call this with nothing locked.
-    fn tell_loss(&self, now: Moment) {
+    pub(crate) fn tell_loss(&self, now: Moment) {
         nothing_is_locked();
         self.end_notify.notify_waiters();
         let cause = self.cause(now);
