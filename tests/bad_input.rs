@@ -174,30 +174,6 @@ async fn credentials_that_are_refused() {
     scene.end().await;
 }
 
-/// A refusal while a connection is set up keeps its own error. It is not reported as a server that cannot be reached.
-#[tokio::test]
-async fn a_refusal_at_connect_is_a_typed_error() {
-    let scene = Scene::start();
-    let port = scene.server.port();
-    let error = LockClient::connect(format!("redis://127.0.0.1:{port}/99")).await.unwrap_err();
-    assert!(
-        matches!(error, Error::Config(ref wrong) if wrong.field() == "url") && !error.is_transient(),
-        "{error:?}"
-    );
-    assert!(error.to_string().contains("DB index is out of range"), "{error}");
-
-    let url = scene.user("~* &* +@all -select");
-    let error = LockClient::connect(format!("{url}1")).await.unwrap_err();
-    assert!(matches!(error, Error::Permission(_)) && !error.is_transient(), "{error:?}");
-    assert!(error.to_string().contains("select"), "{error}");
-
-    let url = scene.user("+select -eval -evalsha");
-    let error = LockClient::connect(url).await.unwrap_err();
-    assert!(matches!(error, Error::Permission(_)) && !error.is_transient(), "{error:?}");
-    assert!(error.to_string().contains(&format!("127.0.0.1:{port}")), "{error}");
-    scene.end().await;
-}
-
 /// An error contains the lock, the key, the server and the cause, and no password.
 #[tokio::test]
 async fn an_error_names_the_lock_the_key_the_server_and_the_cause() {

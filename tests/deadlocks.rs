@@ -270,30 +270,3 @@ async fn a_chain_ends_with_its_wait_and_a_hold_that_it_names_is_not_handed_over(
     drop((locks, beside));
     scene.end().await;
 }
-
-/// A snapshot can show a wait that has just ended, and links are asked for one after the other.
-#[tokio::test]
-async fn what_ends_between_two_looks_is_no_deadlock() {
-    let scene = Scene::start();
-    let (one, two, looking) = (silent(&scene).await, silent(&scene).await, scene.client().await);
-    let (mut first, mut second) = (one.owner(), two.owner());
-    let (a, b) = (first.rlock("a").lock().await.unwrap(), second.rlock("b").lock().await.unwrap());
-    // What they would tell if each waited for the lock of the other.
-    tell(&scene, &one.id(), &[(&a.owner_id(), "a", "b")]);
-    tell(&scene, &two.id(), &[(&b.owner_id(), "b", "a")]);
-    explained(&looking, "a", &[(&["a", "b"], true)]).await;
-    let looks = scene.server.calls("get");
-    let explaining = {
-        let looking = looking.clone();
-        tokio::spawn(async move { looking.why("a").await.unwrap() })
-    };
-    eventually("it looked once", || scene.server.calls("get"), |&calls| calls >= looks + 2).await;
-    scene.server.run::<()>(&["DEL", &format!("lockkeeper_client:{}", two.id())]);
-    assert_eq!(shape(&soon(explaining).await.unwrap()), [(vec!["a", "b"], false)]);
-    scene.server.remove_records();
-    a.unlock().await.unwrap();
-    b.unlock().await.unwrap();
-    drop((first, second));
-    drop((one, two, looking));
-    scene.end().await;
-}

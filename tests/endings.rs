@@ -160,20 +160,6 @@ async fn a_shutdown_does_not_wait_for_a_long_least_time() {
     scene.end().await;
 }
 
-/// A guard that ends after the shutdown keeps the lock for its least time, and not for its lease.
-#[tokio::test]
-async fn a_guard_that_ends_after_the_shutdown_keeps_the_lock_for_its_least_time() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    let guard = locks.rlock("a").with(&at_least(2 * SECOND)).lock().await.unwrap();
-    locks.shutdown().await.unwrap();
-    drop(guard);
-    assert!(scene.server.run::<bool>(&["EXISTS", "a"]), "released early");
-    eventually("the least time is over", || scene.server.run::<bool>(&["EXISTS", "a"]), |held| !held).await;
-    drop(locks);
-    scene.end().await;
-}
-
 /// A guard whose lock stays held has nothing to release, so it needs no server.
 #[tokio::test]
 async fn an_unlock_within_the_least_time_needs_no_server() {

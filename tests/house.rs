@@ -215,9 +215,6 @@ const UPWARD: [(&str, &str, &str); 2] = [
     ("shared", "grant::sharing", "a client has lines with the holds that its grants offer"),
 ];
 
-/// So many files of the engine can know each other in a circle.
-const LARGEST_CIRCLE: usize = 5;
-
 /// The files of the engine, and those that each of them imports from, by their names below `engine`.
 fn engine_graph(graph: &BTreeMap<Module, BTreeSet<Module>>) -> BTreeMap<String, BTreeSet<String>> {
     let name = |module: &Module| match &module[..] {
@@ -242,109 +239,15 @@ fn upward_in(order: &[&str], graph: &BTreeMap<String, BTreeSet<String>>) -> Vec<
     upward.map(|(file, import)| (file.clone(), import.clone())).collect()
 }
 
-/// The files that import from each other in circles, each circle once.
-fn circles(graph: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<BTreeSet<String>> {
-    let reached = |start: &String| {
-        let (mut seen, mut open) = (BTreeSet::new(), vec![start]);
-        while let Some(imports) = open.pop().and_then(|file| graph.get(file)) {
-            open.extend(imports.iter().filter(|import| seen.insert(String::clone(import))));
-        }
-        seen
-    };
-    let all: BTreeMap<&String, BTreeSet<String>> = graph.keys().map(|file| (file, reached(file))).collect();
-    let circle = |file: &String| {
-        let is_back = |other: &&String| all.get(other).is_some_and(|from| from.contains(file));
-        all[file].iter().filter(is_back).cloned().collect::<BTreeSet<_>>()
-    };
-    graph.keys().map(circle).filter(|circle| circle.len() > 1).collect()
-}
-
 #[test]
 fn files_of_the_engine_import_downwards_except_where_a_reason_is_given() {
     let graph = engine_graph(&import_graph(&files("src", &["rs"])));
     assert!(graph.values().map(BTreeSet::len).sum::<usize>() > 80, "imports are not found any more");
     let known = UPWARD.map(|(file, import, _)| (file.to_owned(), import.to_owned()));
     assert_eq!(upward_in(&ENGINE, &graph), known);
-    let large: Vec<_> = circles(&graph).into_iter().filter(|circle| circle.len() > LARGEST_CIRCLE).collect();
-    assert!(large.is_empty(), "{large:#?}");
 }
 
-#[test]
-fn an_upward_import_and_a_circle_of_the_engine_are_found() {
-    let graph = [
-        ("low", vec!["high::a"]),
-        ("high::a", vec!["high::b"]),
-        ("high::b", vec!["low"]),
-        ("top", vec!["low"]),
-    ];
-    let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
-    let graph = graph.into_iter().map(|(file, imports)| (file.to_owned(), set(&imports))).collect();
-    assert_eq!(upward_in(&["low", "high", "top"], &graph), [("low".to_owned(), "high::a".to_owned())]);
-    assert_eq!(circles(&graph), [set(&["low", "high::a", "high::b"])].into());
-}
-
-// --- time ----------------------------------------------------------------------------------------------------------------
-
-/// The functions of a file that read the clock by themselves, and how often. Its unit tests do not count.
-#[derive(Default)]
-struct ClockReads {
-    file: String,
-    /// The function that the visitor is in, and whether that one may read the clock.
-    function: String,
-    is_allowed: bool,
-    is_drop: bool,
-    reads: BTreeMap<String, (bool, usize)>,
-}
-
-impl ClockReads {
-    fn visit_function(&mut self, signature: &syn::Signature, block: &syn::Block) {
-        let name = signature.ident.to_string();
-        let is_allowed = signature.asyncness.is_some() || (self.is_drop && name == "drop");
-        let function = std::mem::replace(&mut self.function, format!("{}: {name}", self.file));
-        let was_allowed = std::mem::replace(&mut self.is_allowed, is_allowed);
-        visit::visit_block(self, block);
-        (self.function, self.is_allowed) = (function, was_allowed);
-    }
-}
-
-impl<'ast> Visit<'ast> for ClockReads {
-    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
-        if item.ident != "tests" {
-            visit::visit_item_mod(self, item);
-        }
-    }
-
-    fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
-        let of = item.trait_.as_ref().and_then(|(path, _)| path.segments.last());
-        self.is_drop = of.is_some_and(|name| name.ident == "Drop");
-        visit::visit_item_impl(self, item);
-        self.is_drop = false;
-    }
-
-    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
-        self.visit_function(&item.sig, &item.block);
-    }
-
-    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
-        self.visit_function(&item.sig, &item.block);
-    }
-
-    fn visit_path(&mut self, path: &'ast syn::Path) {
-        let mut names = path.segments.iter().rev().map(|segment| segment.ident.to_string());
-        if names.next().is_some_and(|name| name == "now") && names.next().is_some_and(|name| name == "clock")
-        {
-            let (is_allowed, count) = self.reads.entry(self.function.clone()).or_default();
-            (*is_allowed, *count) = (self.is_allowed, *count + 1);
-        }
-        visit::visit_path(self, path);
-    }
-}
-
-fn clock_reads(file: &str, text: &str) -> BTreeMap<String, (bool, usize)> {
-    let mut found = ClockReads { file: file.to_owned(), ..ClockReads::default() };
-    found.visit_file(&syn::parse_file(text).unwrap());
-    found.reads
-}
+// --- machines ------------------------------------------------------------------------------------------------------------
 
 /// What decides, and does nothing else.
 const MACHINES: [&str; 7] = [
@@ -372,42 +275,6 @@ fn the_machines_know_no_future_no_mutex_and_no_clock() {
         assert_eq!(found_in(&text), [""; 0], "{file}");
     }
     assert_eq!(found_in("// a Mutex\nlet now = clock::now();\nmod tests { .await }"), ["clock::now"]);
-}
-
-/// Of a grant, only what awaits reads the clock: once before it sends, and once after the answer. A `drop` has no arguments, so it reads
-/// the clock, too.
-#[test]
-fn time_is_an_argument_of_what_a_grant_does() {
-    let (mut found, mut in_text) = (0, 0);
-    for (file, text) in files("src/engine/grant", &["rs"]) {
-        for (function, (is_allowed, count)) in clock_reads(&file.display().to_string(), &text) {
-            assert!(
-                is_allowed && count <= 2,
-                "{function} reads the clock {count} times: take the time as an argument"
-            );
-            found += count;
-        }
-        let text = text.split("mod tests {").next().unwrap();
-        assert!(
-            !text.contains("clock::{now") && !text.contains("use crate::base::clock::now"),
-            "{}",
-            file.display()
-        );
-        in_text += text.matches("clock::now").count();
-    }
-    assert!(found >= 5, "reads are not found any more");
-    assert_eq!(found, in_text, "some reads are hidden in macros");
-}
-
-#[test]
-fn a_function_that_reads_the_clock_is_found() {
-    let text = "impl Drop for A { fn drop(&mut self) { end(clock::now()); } }
-        impl A { fn drop(&self) { x.then(clock::now); } async fn run() { (clock::now(), base::clock::now(), now()) } }
-        mod tests { fn now() { clock::now(); } }";
-    let reads = |text| clock_reads("a", text).into_iter().collect::<Vec<_>>();
-    let (drop, run) = ("a: drop".to_owned(), "a: run".to_owned());
-    assert_eq!(reads(text), [(drop.clone(), (false, 2)), (run, (true, 2))]);
-    assert_eq!(reads(text.split("impl A").next().unwrap()), [(drop, (true, 1))]);
 }
 
 // --- public items --------------------------------------------------------------------------------------------------------

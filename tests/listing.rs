@@ -332,24 +332,6 @@ async fn keys_and_fields_that_are_no_text_disturb_no_listing() {
     scene.end().await;
 }
 
-#[tokio::test]
-async fn a_lock_with_thousands_of_readers_is_listed_with_all_of_them() {
-    const READERS: usize = 3_000;
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    let fill = "redis.call('hset', 'a', 'mode', 'read') redis.call('pexpire', 'a', 60000) \
-                for i = 1, 3000 do redis.call('hset', 'a', '0-0-0-0-0:' .. i, 2) \
-                redis.call('set', '{a}:0-0-0-0-0:' .. i .. ':rwlock_timeout:1', i, 'px', 60000) end";
-    let _: Option<String> = scene.server.run(&["EVAL", fill, "0"]);
-    let found = list(&locks, "a").await;
-    assert_eq!(found["a"].holders.len(), READERS);
-    assert!(found["a"].holders.iter().all(|holder| holder.holds == 2));
-    let empty = "redis.call('del', 'a') for i = 1, 3000 do redis.call('del', '{a}:0-0-0-0-0:' .. i .. ':rwlock_timeout:1') end";
-    let _: Option<String> = scene.server.run(&["EVAL", empty, "0"]);
-    drop(locks);
-    scene.end().await;
-}
-
 /// The user may lock, but not look at other keys.
 #[tokio::test]
 async fn a_missing_right_is_an_error() {

@@ -34,7 +34,6 @@ mod memory_server;
 mod metrics;
 mod model;
 mod moving_name;
-mod moving_slots;
 mod multi;
 mod operations;
 mod options;

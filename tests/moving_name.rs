@@ -226,31 +226,6 @@ async fn a_later_connection_leads_the_others_away_from_an_old_master() {
     scene.end([locks]).await;
 }
 
-/// The name moves again and again, and in between the client makes all its connections anew. Each time, it has to learn again to which
-/// server they lead.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_later_connection_leads_the_others_away_from_each_old_master() {
-    let scene = Scene::with_stranger().await;
-    let third = Server::start();
-    let [first, second] = scene.names_of_two_connections().await;
-    let locks = scene.client_with(patient()).await; // no renewal uses the other connection meanwhile
-    for (old, new) in [(&scene.old, &third), (&third, &scene.old), (&scene.old, &scene.new)] {
-        let guard = locks.rlock(first).lock().await.unwrap();
-        let closed: usize = old.run(&["CLIENT", "KILL", "TYPE", "normal"]);
-        assert!(closed > 0);
-        assert!(locks.rlock(first).is_locked().await.unwrap(), "over a new connection");
-        connected(old, 1).await;
-        scene.name.lead_to(new.port());
-        let beside = locks.rlock(second).lock().await.unwrap();
-        assert!(!locks.rlock(first).is_locked().await.unwrap(), "the new master has no such hold");
-        nobody_is_connected(old).await;
-        beside.unlock().await.unwrap();
-        drop(guard);
-        old.run::<()>(&["DEL", first]);
-    }
-    scene.end([locks]).await;
-}
-
 /// The same when the connection for messages is the one that ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_subscription_leads_the_commands_away_from_an_old_master() {

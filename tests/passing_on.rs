@@ -1,9 +1,7 @@
 //! Guarantees 1, 3 and 8 where the owners of one client pass a lock on to each other: no command is sent, and nothing is lost.
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::support::{
     LIMIT, MS, SECOND, Scene, at_most, connect, eventually, fixed, patient, poll_until_it_waits, soon,
@@ -11,7 +9,7 @@ use crate::support::{
 };
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use lockkeeper::{BaseLock, Lock, LockClient, LockConfigBuilder, LockGuard, RLock, WriteLock};
+use lockkeeper::{BaseLock, Lock, LockClient, LockConfigBuilder, LockGuard, WriteLock};
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::sleep;
 
@@ -50,67 +48,8 @@ async fn waits<F: Future>(scene: &Scene, locks: &LockClient, acquire: &mut Pin<B
     poll_until_it_waits(&scene.server, locks, || acquire.now_or_never().is_none()).await;
 }
 
-fn rlocks(locks: &LockClient) -> RLock<'static> {
-    locks.rlock("a")
-}
-
 fn writes(locks: &LockClient) -> WriteLock<'static> {
     locks.read_write_lock("a").into_write()
-}
-
-/// Tasks of one client use one lock. Returns how many sections there were, and how many scripts ran for them.
-async fn contend<K: BaseLock>(
-    scene: &Scene,
-    locks: &LockClient,
-    make: impl Fn(&LockClient) -> Lock<'static, K>,
-    drops: bool,
-) -> (u64, u64) {
-    let before = scene.server.calls("evalsha");
-    let is_inside = Arc::new(AtomicBool::new(false));
-    let tasks = (0..8).map(|_| {
-        let (mut lock, is_inside) = (make(locks), Arc::clone(&is_inside));
-        tokio::spawn(async move {
-            for _ in 0..100 {
-                let guard = lock.lock().await.unwrap();
-                assert!(!is_inside.swap(true, Ordering::SeqCst), "two are inside");
-                assert_eq!((guard.hold_count(), lock.hold_count()), (1, 1));
-                yield_now().await;
-                assert!(is_inside.swap(false, Ordering::SeqCst));
-                if drops {
-                    drop(guard);
-                } else {
-                    guard.unlock().await.unwrap();
-                }
-                assert_eq!(lock.hold_count(), 0);
-            }
-        })
-    });
-    soon(join_all(tasks)).await.into_iter().for_each(Result::unwrap);
-    (800, scene.server.calls("evalsha") - before)
-}
-
-async fn taking_turns_needs_no_commands<K: BaseLock>(make: fn(&LockClient) -> Lock<'static, K>) {
-    let scene = Scene::start();
-    for drops in [false, true] {
-        let locks = scene.client_with(passes()).await;
-        // A task that the machine stops takes no lock, and after a moment its client releases what was meant for it. So the best of
-        // some rounds counts.
-        let mut rounds = Vec::new();
-        while rounds.last().is_none_or(|&(sections, scripts)| scripts * 4 >= sections) {
-            assert!(rounds.len() < 5, "sections and scripts: {rounds:?}");
-            rounds.push(contend(&scene, &locks, make, drops).await);
-        }
-        let locks = scene.client_with(passes().sharing(Duration::ZERO)).await;
-        let (sections, scripts) = contend(&scene, &locks, make, drops).await;
-        // The last releases of dropped guards are perhaps still under way.
-        assert!(scripts + 8 >= 2 * sections, "{scripts} scripts for {sections} sections without passing on");
-    }
-    scene.end().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rlocks_take_turns_without_commands() {
-    taking_turns_needs_no_commands(rlocks as fn(&LockClient) -> RLock<'static>).await;
 }
 
 /// Sections of 3 ms, for which `sharing` was made longer: a hold goes round for all of that time, however many sections that are.
@@ -169,34 +108,6 @@ async fn the_hold_moves_and_its_id_stays() {
     inner.unlock().await.unwrap();
     one.try_lock().await.unwrap().expect("it is free").unlock().await.unwrap();
     drop((one, other, locks));
-    scene.end().await;
-}
-
-#[tokio::test]
-async fn it_is_passed_on_in_the_order_of_the_queue() {
-    let scene = Scene::start();
-    let locks = scene.client_with(passes()).await;
-    let first = locks.rlock("a").lock().await.unwrap();
-    let order = Arc::new(Mutex::new(Vec::new()));
-    let waiting: Vec<_> = (0..20)
-        .map(|number| {
-            let (mut lock, order) = (locks.rlock("a"), Arc::clone(&order));
-            tokio::spawn(async move {
-                let guard = lock.lock().await.unwrap();
-                order.lock().unwrap().push(number);
-                guard.unlock().await.unwrap();
-                // It joins the end of the queue, behind all others.
-                lock.lock().await.unwrap().unlock().await.unwrap();
-                order.lock().unwrap().push(100 + number);
-            })
-        })
-        .collect();
-    eventually("they wait", || scene.server.channels(), |channels| !channels.is_empty()).await;
-    first.unlock().await.unwrap();
-    soon(join_all(waiting)).await.into_iter().for_each(Result::unwrap);
-    let expected: Vec<_> = (0..20).chain(100..120).collect();
-    assert_eq!(*order.lock().unwrap(), expected);
-    drop(locks);
     scene.end().await;
 }
 
@@ -346,42 +257,5 @@ async fn a_hold_that_is_forced_while_it_is_offered_is_not_taken() {
         assert!(start.elapsed() < LIMIT, "each offer was taken back before the removal");
     }
     drop(locks);
-    scene.end().await;
-}
-
-/// Clients that wait elsewhere get their turns: the client that passes on lets them attempt first.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn other_clients_get_their_turns() {
-    let scene = Scene::start();
-    let clients = [scene.client().await, scene.client().await];
-    let is_over = Arc::new(AtomicBool::new(false));
-    let counts = clients.clone().map(|locks| {
-        let count = Arc::new(AtomicU64::new(0));
-        let tasks: Vec<_> = (0..8)
-            .map(|_| {
-                let (mut lock, count, is_over) = (locks.rlock("a"), Arc::clone(&count), Arc::clone(&is_over));
-                tokio::spawn(async move {
-                    while !is_over.load(Ordering::Relaxed) {
-                        let guard = lock.lock().await.unwrap();
-                        count.fetch_add(1, Ordering::Relaxed);
-                        guard.unlock().await.unwrap();
-                    }
-                })
-            })
-            .collect();
-        (count, tasks)
-    });
-    // Each of the two gets a turn again and again: a client in front of it for ever would not change its count.
-    for _ in 0..10 {
-        for (count, _) in &counts {
-            let before = count.load(Ordering::Relaxed);
-            eventually("it gets a turn", || count.load(Ordering::Relaxed), |&now| now > before + 10).await;
-        }
-    }
-    is_over.store(true, Ordering::Relaxed);
-    for (_, tasks) in counts {
-        soon(join_all(tasks)).await.into_iter().for_each(Result::unwrap);
-    }
-    drop(clients);
     scene.end().await;
 }

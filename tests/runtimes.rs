@@ -66,19 +66,21 @@ async fn calls_after_the_runtime_ended_return_runtime_gone() {
     scene.end().await;
 }
 
-/// Nobody releases what was dropped after the runtime of the client ended, and a shutdown says so.
+/// Nobody releases what was dropped after the runtime of the client ended, and an unlock and a shutdown say so.
 #[test]
 fn a_shutdown_after_the_runtime_ended_returns_runtime_gone() {
-    let one = runtime();
-    let (server, locks, guard) = one.block_on(async {
+    let (one, two) = (runtime(), runtime());
+    let (server, locks, [dropped, unlocked]) = one.block_on(async {
         let server = Server::start();
         let locks = LockClient::connect(server.url()).await.unwrap();
-        let guard = locks.rlock("a").lock().await.unwrap();
-        (server, locks, guard)
+        let guards = [locks.rlock("a").lock().await.unwrap(), locks.rlock("b").lock().await.unwrap()];
+        (server, locks, guards)
     });
     drop(one);
-    drop(guard);
-    let shut = runtime().block_on(soon(locks.shutdown()));
+    drop(dropped);
+    let (unlocked, took) = two.block_on(timed(unlocked.unlock()));
+    assert!(matches!(unlocked, Err(Error::RuntimeGone)) && took < LIMIT / 4, "{unlocked:?} after {took:?}");
+    let shut = two.block_on(soon(locks.shutdown()));
     assert!(matches!(shut, Err(Error::RuntimeGone)), "{shut:?}");
     drop(server);
 }
@@ -130,20 +132,4 @@ async fn an_unlock_that_was_taken_over_fails_if_the_runtime_ends() {
     scene.server.run::<()>(&["DEL", "a"]);
     drop((locks, proxy));
     scene.end().await;
-}
-
-/// The runtime of the client is gone.
-#[test]
-fn unlock_reports_that_the_runtime_is_gone() {
-    let one = runtime();
-    let (server, guard) = one.block_on(async {
-        let server = Server::start();
-        let locks = LockClient::connect(server.url()).await.unwrap();
-        (server, locks.rlock("a").lock().await.unwrap())
-    });
-    drop(one);
-    let two = runtime();
-    let (unlocked, took) = two.block_on(timed(guard.unlock()));
-    drop(server);
-    assert!(matches!(unlocked, Err(Error::RuntimeGone)) && took < LIMIT / 4, "{unlocked:?} after {took:?}");
 }

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::support::{
-    Faults, LIMIT, MS, SECOND, Scene, Server, connect, eventually, patient, soon, throughout, timed,
-};
+use crate::support::{LIMIT, MS, Scene, connect, eventually, patient, soon, throughout, timed};
 use lockkeeper::{LockClient, LockConfigBuilder, Source};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
@@ -96,26 +94,6 @@ async fn a_killed_subscription_is_restored_and_no_release_is_missed() {
         assert!(woken < AT_ONCE, "{woken:?}");
     }
     drop((ours, theirs));
-    scene.end().await;
-}
-
-/// Guarantees 8 and 10.
-#[tokio::test]
-async fn a_silent_subscription_is_noticed_and_replaced() {
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let ours = connect(proxy.url(), never_polls().command_timeout(SECOND)).await;
-    let theirs = scene.client().await;
-    let guard = theirs.rlock("a").lock().await.unwrap();
-    let waiting = sleeper(&scene, &ours).await;
-    proxy.set_existing(Faults::black_hole());
-    let released = Instant::now();
-    guard.unlock().await.unwrap();
-    let woken = soon(waiting).await.unwrap() - released;
-    assert!(woken > 500 * MS, "{woken:?}: the old connection woke the waiter");
-    assert!(woken < AT_ONCE, "{woken:?}");
-    ours.shutdown().await.unwrap();
-    drop((ours, theirs, proxy));
     scene.end().await;
 }
 
@@ -224,37 +202,6 @@ async fn locks_that_share_a_channel_do_not_wait_for_one_another() {
     scene.end().await;
 }
 
-/// Guarantee 10. A server that is busy with a script refuses the subscription. The client tries again.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_temporarily_refused_subscription_is_retried() {
-    let scene = Scene::with(Server::with(&["--busy-reply-threshold", "50"]));
-    let proxy = scene.proxy().await;
-    let ours = connect(proxy.url(), never_polls().connections(1)).await;
-    let theirs = scene.client().await;
-    let guard = theirs.rlock("a").lock().await.unwrap();
-    let url = scene.server.url();
-    let busy = std::thread::spawn(move || {
-        let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
-        redis::cmd("EVAL").arg("while true do end").arg(0).exec(&mut connection).is_err()
-    });
-    let is_busy = || {
-        let refused = scene.server.try_run::<redis::Value>(&["SUBSCRIBE", "x"]);
-        refused.is_err_and(|error| error.code() == Some("BUSY"))
-    };
-    eventually("the server is busy", is_busy, |&busy| busy).await;
-    let before = proxy.accepted();
-    let waiting = wait_for(&ours, "a");
-    let connected = || proxy.accepted() - before;
-    eventually("it is refused, and connects again to subscribe", connected, |&count| count >= 2).await;
-    scene.server.run::<()>(&["SCRIPT", "KILL"]);
-    assert!(busy.join().unwrap());
-    listens(&scene, 1).await;
-    guard.unlock().await.unwrap();
-    assert!(timed(waiting).await.1 < AT_ONCE);
-    drop((ours, theirs, proxy));
-    scene.end().await;
-}
-
 /// Guarantee 9. Many channels on one connection, subscribed and unsubscribed in few commands.
 #[tokio::test]
 async fn one_connection_subscribes_to_any_number_of_channels() {
@@ -284,24 +231,5 @@ async fn one_connection_subscribes_to_any_number_of_channels() {
     }
     soon(waiting.join_all()).await;
     drop((ours, theirs));
-    scene.end().await;
-}
-
-/// Guarantee 10.
-#[tokio::test]
-async fn without_messages_the_safety_poll_finds_the_release() {
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let ours = connect(proxy.url(), patient().safety_poll(400 * MS)).await;
-    let theirs = scene.client().await;
-    proxy.set(Faults { lose_messages: true, ..Faults::default() });
-    let guard = theirs.rlock("a").lock().await.unwrap();
-    let waiting = sleeper(&scene, &ours).await;
-    let released = Instant::now();
-    guard.unlock().await.unwrap();
-    let woken = soon(waiting).await.unwrap() - released;
-    assert!(proxy.lost_messages() > 0);
-    assert!(woken < AT_ONCE, "{woken:?}");
-    drop((ours, theirs, proxy));
     scene.end().await;
 }

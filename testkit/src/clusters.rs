@@ -326,19 +326,6 @@ impl Cluster {
         wait_until("the old master has copied from the new one", || is_up(&self.servers[from]));
         after
     }
-
-    /// Lets all servers forget all scripts.
-    pub fn flush_scripts(&self) {
-        for index in self.answering() {
-            self.servers[index].run::<()>(&["SCRIPT", "FLUSH"]);
-        }
-    }
-
-    /// Closes all connections of clients, those for messages too. Returns their number.
-    pub fn kill_clients(&self) -> usize {
-        let kill = |index: usize, kind| self.servers[index].run::<usize>(&["CLIENT", "KILL", "TYPE", kind]);
-        self.answering().map(|index| kill(index, "normal") + kill(index, "pubsub")).sum()
-    }
 }
 
 /// Moving slots.

@@ -22,27 +22,6 @@ async fn name(jobs: &Claims) -> String {
     claim(jobs).await.expect("one is free").name().to_owned()
 }
 
-#[tokio::test]
-async fn names_are_claimed_in_the_order_of_the_list() {
-    let scene = Scene::start();
-    let clients = [scene.client().await, scene.client().await];
-    let jobs = clients.each_ref().map(|locks| locks.claims("jobs"));
-    let [first, second] = [claim(&jobs[0]).await.unwrap(), claim(&jobs[1]).await.unwrap()];
-    let third = claim(&jobs[0]).await.expect("each claim is a new owner");
-    assert_eq!([first.name(), second.name(), third.name()], JOBS);
-    assert!(claim(&jobs[0]).await.is_none() && claim(&jobs[1]).await.is_none());
-    second.unlock().await.unwrap();
-    let again = claim(&jobs[0]).await.expect("it is free again");
-    assert_eq!(again.name(), "2");
-    again.unlock().await.unwrap();
-    first.unlock().await.unwrap();
-    // The order is that of the list, and not of the names.
-    let last = soon(jobs[1].claim([3, 2, 1])).await.unwrap().unwrap();
-    assert_eq!(last.name(), "2", "3 is in use");
-    drop((last, third, jobs, clients));
-    scene.end().await;
-}
-
 /// On the server, a claim is an `RLock`.
 #[tokio::test]
 async fn a_claimed_name_is_an_rlock_with_a_token() {

@@ -1,16 +1,11 @@
 //! Messages that stay in their slots, and those that do not: `sharded_messages`.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use lockkeeper::{LockClient, LockConfig, LockConfigBuilder, Source};
-use lockkeeper_testkit::{Cluster, Proxy};
+use lockkeeper::{LockClient, LockConfig, LockConfigBuilder};
+use lockkeeper_testkit::Cluster;
 
 use crate::cluster::{client_with, end};
 use crate::support::fixture::RLocks;
-use crate::support::{
-    SECOND, each_is_handed_over, eventually, is_handed_over, listens, patient, waiter, woken_by_message,
-};
+use crate::support::{SECOND, each_is_handed_over, eventually, is_handed_over, listens, patient, waiter};
 
 /// A message wakes a waiter, or it sleeps on.
 fn config(is_sharded: bool) -> LockConfigBuilder {
@@ -81,43 +76,5 @@ async fn a_subscription_whose_end_is_refused_ends_later() {
     server.run::<()>(&["ACL", "SETUSER", "default", "+sunsubscribe"]);
     eventually("the subscription ends", || server.channels(), Vec::is_empty).await;
     guard.unlock().await.unwrap();
-    end(&group, [&locks]).await;
-}
-
-/// Guarantee 8. The slot is under way or the cluster is down, and afterwards nobody says that another server has the slot.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_subscription_that_is_refused_for_a_while_is_asked_for_again() {
-    let group = Cluster::start(1, 0);
-    let server = &group.servers[0];
-    let proxy = Proxy::to(server.port()).await;
-    server.run::<()>(&["CONFIG", "SET", "cluster-announce-port", &proxy.port().to_string()]);
-    let locks = LockClient::connect_with(Source::cluster([proxy.url()]), config(true).build().unwrap());
-    let locks = locks.await.unwrap();
-    let moved = format!("MOVED 15495 127.0.0.1:{}", proxy.port());
-    // With and without another subscription on the same connection.
-    let guard = locks.rlock("beside").lock().await.unwrap();
-    let mut beside = None;
-    for refusal in ["TRYAGAIN under way", "CLUSTERDOWN The cluster is down", &moved, "TRYAGAIN again"] {
-        let held = locks.rlock("a").lock().await.unwrap();
-        let (refused, error) = (Arc::new(AtomicUsize::new(0)), format!("-{refusal}\r\n"));
-        let count = Arc::clone(&refused);
-        proxy.answer(move |words| {
-            let is_it = words[0] == "SSUBSCRIBE";
-            count.fetch_add(is_it.into(), Ordering::Relaxed);
-            is_it.then(|| error.clone())
-        });
-        let waiting = waiter(locks.rlock("a"));
-        let count = || refused.load(Ordering::Relaxed);
-        eventually("the subscription is refused", count, |count| *count > 0).await;
-        proxy.answer(|_| None);
-        let subscribed = || server.channels().iter().any(|channel| channel.ends_with("{a}"));
-        eventually("it is asked for again", subscribed, |is_so| *is_so).await;
-        held.unlock().await.unwrap();
-        woken_by_message(waiting).await.unlock().await.unwrap();
-        beside.get_or_insert_with(|| waiter(locks.rlock("beside")));
-        listens(server).await;
-    }
-    guard.unlock().await.unwrap();
-    woken_by_message(beside.unwrap()).await.unlock().await.unwrap();
     end(&group, [&locks]).await;
 }

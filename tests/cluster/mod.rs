@@ -10,8 +10,6 @@ mod half_moved;
 mod identity;
 mod late_copies;
 mod messages;
-mod renewals;
-mod replies;
 mod reshard;
 mod rights;
 mod sources;

@@ -7,7 +7,6 @@
 mod cost;
 mod order;
 mod places;
-mod removed_keys;
 mod scale;
 
 use std::time::Duration;

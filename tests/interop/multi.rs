@@ -110,29 +110,6 @@ async fn each_is_woken_by_the_other_in_any_order() {
     stage.end().await;
 }
 
-/// Java holds one of the locks alone, and then the other.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rust_waiter_releases_the_other_members() {
-    let stage = Stage::start().await;
-    let (one, other) = (stage.java.actor("one", "rlock"), stage.java.actor("other", "rlock"));
-    one.lock("b").await.unwrap();
-    let waiting = waits(&stage.scene, &stage.locks, "a,b", 2).await;
-    eventually("the other member is released", || held(&stage.scene), |held| *held == ["b"]).await;
-    assert!(other.try_lock("a").await.unwrap());
-    one.unlock("b").await.unwrap();
-    let channels = || stage.scene.server.channels();
-    eventually("the waiter waits for the other member", channels, |channels| {
-        *channels == ["redisson_lock__channel:{a}"]
-    })
-    .await;
-    eventually("the other member is released", || held(&stage.scene), |held| *held == ["a"]).await;
-    assert!(one.try_lock("b").await.unwrap() && !waiting.is_finished());
-    one.unlock("b").await.unwrap();
-    other.unlock("a").await.unwrap();
-    woken(waiting).await.unlock().await.unwrap();
-    stage.end().await;
-}
-
 /// Rust holds one of the locks alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_java_waiter_keeps_the_other_members() {

@@ -5,7 +5,6 @@
 //! for any lock. Its other tests have a counterpart, here or in `tests/conformance`.
 
 mod dead;
-mod foreign_commands;
 mod owners;
 mod patience;
 mod scale;

@@ -2,33 +2,8 @@
 
 use lockkeeper::Error;
 
-use crate::read_write::{can_read, can_write, holds, reader, writer};
+use crate::read_write::{can_read, can_write, holds, reader};
 use crate::support::{SECOND, Scene, soon};
-
-/// Guarantee 1. Redisson: testMultiRead, testWriteLock, testReadLockIsLocked.
-#[tokio::test]
-async fn readers_share_the_lock_and_a_writer_holds_it_alone() {
-    let scene = Scene::start();
-    let (ours, theirs) = (scene.client().await, scene.client().await);
-    assert!(!reader(&ours).force_unlock().await.unwrap());
-    let first = reader(&ours).lock().await.unwrap();
-    let second = reader(&theirs).lock().await.unwrap();
-    assert!(reader(&ours).is_locked().await.unwrap() && !writer(&ours).is_locked().await.unwrap());
-    assert_eq!(holds(&scene).len(), 2);
-    assert!(!can_write(&ours).await && can_read(&ours).await);
-    first.unlock().await.unwrap();
-    assert!(!can_write(&theirs).await && can_read(&theirs).await);
-    second.unlock().await.unwrap();
-    assert!(holds(&scene).is_empty());
-
-    let guard = writer(&ours).lock().await.unwrap();
-    assert!(!reader(&ours).is_locked().await.unwrap() && writer(&theirs).is_locked().await.unwrap());
-    assert!(!can_read(&ours).await && !can_read(&theirs).await && !can_write(&theirs).await);
-    guard.unlock().await.unwrap();
-    assert!(can_write(&theirs).await && can_read(&ours).await);
-    drop((ours, theirs));
-    scene.end().await;
-}
 
 /// Guarantee 3. Redisson: testWR, testWriteReadReentrancy, testWriteLock, testHoldCount.
 #[tokio::test]

@@ -3,7 +3,7 @@
 use lockkeeper::Error;
 
 use super::{end, is_whole};
-use crate::support::{SECOND, Scene, patient, soon};
+use crate::support::{SECOND, Scene};
 
 /// One permit of a batch is gone, so all are lost. The others come back.
 #[tokio::test]
@@ -21,26 +21,6 @@ async fn a_batch_of_which_a_permit_is_gone_is_lost_and_gives_the_others_back() {
         assert!(matches!(batch.unlock().await, Err(Error::NotHeld(_))));
         is_whole(&scene, &semaphore, 3).await;
     }
-    drop(semaphore);
-    end(scene, [locks]).await;
-}
-
-/// The data is lost, or deleted by hand.
-#[tokio::test]
-async fn deleted_keys_are_told_at_the_next_renewal() {
-    let scene = Scene::start();
-    let locks = scene.client_with(patient().watchdog_lease(SECOND)).await;
-    let semaphore = locks.semaphore("a", 2);
-    let permit = semaphore.acquire().await.unwrap();
-    scene.server.run::<()>(&["DEL", "a", "{a}:timeout"]);
-    soon(permit.ended()).await.unwrap_err();
-    assert!(matches!(permit.unlock().await, Err(Error::NotHeld(_))));
-    assert_eq!(
-        semaphore.available_permits().await.unwrap(),
-        2,
-        "a new semaphore has the number of the program"
-    );
-
     drop(semaphore);
     end(scene, [locks]).await;
 }

@@ -30,26 +30,6 @@ pub(super) async fn queued(
     task
 }
 
-/// The waiters are woken across clients, and one message is enough for many permits.
-#[tokio::test]
-async fn one_release_of_many_permits_serves_as_many_waiters() {
-    let scene = Scene::start();
-    let clients = [scene.client_with(without_polls()).await, scene.client_with(without_polls()).await];
-    let batch = clients[0].semaphore("a", 6).acquire_many(6).await.unwrap();
-    let mut waiting = Vec::new();
-    for number in 0..6 {
-        waiting.push(queued(&scene, &clients[number % 2].semaphore("a", 6), 1).await);
-    }
-    batch.unlock().await.unwrap();
-    let mut permits = Vec::new();
-    for task in waiting {
-        permits.push(soon(task).await.unwrap());
-    }
-    drop(permits);
-    is_whole(&scene, &clients[0].semaphore("a", 6), 6).await;
-    end(scene, clients).await;
-}
-
 /// The front wants more than there is. When it gives up, the waiter behind it takes what is available at once.
 #[tokio::test]
 async fn a_front_that_gives_up_leaves_the_available_permits_to_the_next() {

@@ -3,7 +3,6 @@
 #![allow(missing_docs, unreachable_pub, reason = "a test")]
 
 mod bursts;
-mod claims;
 mod classes;
 mod cluster;
 mod drawn;
@@ -25,7 +24,6 @@ mod queue;
 mod run;
 mod sections;
 mod seeds;
-mod server_faults;
 mod threads;
 mod trace;
 mod unlocked;
