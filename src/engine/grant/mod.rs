@@ -102,14 +102,10 @@ impl Grant {
         let mut shell = lock(&self.shell);
         let result = change(&mut shell);
         let owed = shell.state.is_owed(now).then(|| Owed::new(self));
-        let kept = shell.state.begins_to_keep(now);
         self.schedule(&mut shell, now);
         let Effects { ended, renewed, is_free } = std::mem::take(&mut shell.state.effects);
         let renewed = renewed.map(|outcome| (shell.renewing.ends(outcome), outcome));
         drop(shell);
-        if let Some(until) = kept {
-            self.keep(until);
-        }
         ended.iter().for_each(|hold| hold.tell_loss(now));
         if let Some((renewing, outcome)) = renewed {
             nothing_is_locked();
@@ -199,40 +195,28 @@ impl Grant {
         self.event(now, |state| state.closes());
     }
 
-    /// Keeps the lock held until then, even if `hold` is given back before.
+    /// Keeps the lock held until then, even if `hold` is given back before. A shutdown waits for the end. Without a runtime, the lease ends the
+    /// hold: it lasts for the minimum hold time.
     pub(crate) fn lasts_until(self: &Arc<Self>, until: Moment, hold: &Hold, now: Moment) {
         let lease = hold.renewed_lease(self.lock.engine.config.watchdog_lease());
         self.event(now, |state| state.lasts_until(until, lease));
-    }
-
-    /// Starts a job that keeps the lock until then. Never waits. A shutdown waits for the job.
-    ///
-    /// Without a runtime there is no job, and the lease ends the hold: the lease lasts for the minimum hold time.
-    fn keep(self: &Arc<Self>, until: Moment) {
-        let job = Arc::clone(self).kept(until).map(Ok);
-        self.lock.engine.background.run(job.boxed());
+        self.lock.engine.background.run(Arc::clone(self).kept(until).map(Ok).boxed());
     }
 
     async fn kept(self: Arc<Self>, until: Moment) {
         let engine = &self.lock.engine;
         loop {
-            let now = clock::now();
+            let (now, is_closing) = (clock::now(), engine.is_closing());
             let left = until.since(now);
             if left.is_zero() {
-                return self.event(now, |state| state.ends_keeping());
+                return self.event(now, |_| {});
             }
-            if engine.is_closing() {
-                // A shutdown does not wait long for a minimum hold time. If more than this is left, the job ends, and
-                // the lease ends the hold.
-                if left > engine.config.retry_timeout() / 2 {
-                    return;
-                }
-                sleep(left.min(LOOK)).await;
-                continue;
+            if is_closing && left > engine.config.retry_timeout() / 2 {
+                return; // a shutdown does not wait for so long, and the lease ends the hold
             }
             tokio::select! {
                 biased;
-                () = engine.closing() => {}
+                () = engine.closing(), if !is_closing => {}
                 () = sleep(left.min(LOOK)) => {}
             }
         }

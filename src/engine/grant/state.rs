@@ -128,8 +128,6 @@ struct Least {
     until: Moment,
     /// The lease that is renewed meanwhile.
     lease: Option<Duration>,
-    /// A job of the background waits for the end.
-    is_kept: bool,
 }
 
 #[derive(Default)]
@@ -352,19 +350,6 @@ impl State {
             self.closes();
         }
         is_owed
-    }
-
-    /// Returns until when a job has to keep the hold for its minimum hold time. Once.
-    pub(super) fn begins_to_keep(&mut self, now: Moment) -> Option<Moment> {
-        let Least { until, is_kept, .. } = self.least;
-        let keeps = now < until && !is_kept && self.parts.is_empty();
-        self.least.is_kept |= keeps;
-        keeps.then_some(until)
-    }
-
-    /// Ends the job that kept the hold.
-    pub(super) const fn ends_keeping(&mut self) {
-        self.least.is_kept = false;
     }
 
     /// Keeps the hold until then, at least.
@@ -897,9 +882,7 @@ pub(super) mod tests {
             let (mut state, part, hold) = granted(Term { renews, ..Term::default() });
             let lease = hold.renewed_lease(LEASE);
             [until, NOW.plus(SECOND)].into_iter().for_each(|until| state.lasts_until(until, lease));
-            assert_eq!(state.begins_to_keep(NOW), None, "its owner has it");
             state.gives_back(part, &hold, NOW);
-            assert_eq!([(); 2].map(|()| state.begins_to_keep(NOW)), [Some(until), None]);
             assert_eq!(state.wanted(NOW, &rules()).renewed, lease);
             assert!(!state.is_owed(until.minus(SECOND)) && state.is_owed(until));
         }
