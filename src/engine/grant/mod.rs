@@ -33,7 +33,6 @@ mod upkeep;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::FutureExt;
 pub(crate) use lingering::Confirmation;
 use owed::Owed;
 use state::{Began, Epoch, Owing, State};
@@ -215,8 +214,7 @@ impl Grant {
     ///
     /// Without a runtime there is no job, and the lease ends the hold: the lease lasts for the minimum hold time.
     fn keep(self: &Arc<Self>, until: Moment) {
-        let job = Arc::clone(self).kept(until).map(Ok);
-        self.lock.engine.background.run(job.boxed());
+        self.lock.engine.background.run(Arc::clone(self).kept(until));
     }
 
     async fn kept(self: Arc<Self>, until: Moment) {
