@@ -92,10 +92,6 @@ fn is_split(reply: Result<Value, RedisError>) -> bool {
     true
 }
 
-fn named(reply: &str) -> Value {
-    Value::Int(lua::reply(reply))
-}
-
 /// The hash is on one server, and the key of the reader on the other.
 #[test]
 fn a_living_reader_is_never_treated_as_dead_while_its_slot_moves() {
@@ -137,71 +133,4 @@ fn a_living_reader_is_never_treated_as_dead_while_its_slot_moves() {
         assert_eq!(scene.on_new(release).unwrap(), Value::Int(0));
         assert_eq!(scene.on_new(write).unwrap(), Value::Nil);
     }
-}
-
-/// A renewal of holds of several slots says `LOST` only of a lock whose slot the server has.
-#[test]
-fn a_renewal_of_several_slots_tells_which_locks_the_server_cannot_know() {
-    let scene = Scene::start();
-    let other = scene.group.name_on(scene.old, "other");
-    let on_old = |file, keys: &[&str], args: &[&str]| renew_of_slots(&scene, scene.old, file, keys, args);
-    for key in ["a", "moved{a}", &other] {
-        assert_eq!(scene.on_old(("rlock/acquire.lua", &[key], &[OWNER, LEASE])).unwrap(), Value::Nil);
-    }
-    scene.group.servers[scene.old].run::<()>(&["SET", "text{a}", "1"]);
-    scene.open();
-    scene.group.move_key("moved{a}", scene.new);
-    let keys = ["a", "gone{a}", "text{a}", "moved{a}", &other];
-    let replies = on_old("rlock/renew.lua", &keys, &[LEASE, OWNER, OWNER, OWNER, OWNER, OWNER]);
-    let (mine, lost) = (named("RENEWED"), named("LOST"));
-    assert_eq!([&replies[0], &replies[2], &replies[4]], [&mine, &lost, &mine]);
-    // Nobody knows whether the free one has moved.
-    assert!(is_elsewhere(&replies[1]) && is_elsewhere(&replies[3]), "{replies:?}");
-    let other_owner = on_old("rlock/renew.lua", &["a", &other], &[LEASE, OTHER, OTHER]);
-    assert_eq!(other_owner, [lost.clone(), lost.clone()]);
-    let on_new = renew_of_slots(&scene, scene.new, "rlock/renew.lua", &["moved{a}"], &[LEASE, OWNER]);
-    assert!(is_elsewhere(&on_new[0]), "it does not have the slot yet: {on_new:?}");
-    scene.close();
-    assert!(is_elsewhere(&on_old("rlock/renew.lua", &["a"], &[LEASE, OWNER])[0]));
-    let on_new =
-        renew_of_slots(&scene, scene.new, "rlock/renew.lua", &["a", "moved{a}"], &[LEASE, OWNER, OWNER]);
-    assert_eq!(on_new, [mine.clone(), mine]);
-}
-
-/// Whatever is on which server: it can be the hash of the lock or a key of the hold.
-#[test]
-fn a_renewal_of_several_slots_takes_no_reader_for_dead_while_its_slot_moves() {
-    let hold = format!("{{a}}:{OWNER}:rwlock_timeout:1");
-    let (args, keys): (&[&str], &[&str]) = (&[LEASE, OWNER, "1", LEASE], &["a", "redisson_rwlock:{a}"]);
-    for moved in ["a", hold.as_str()] {
-        let scene = Scene::start();
-        assert_eq!(scene.on_old(("read/acquire.lua", keys, &[OWNER, "1", LEASE])).unwrap(), Value::Nil);
-        let renew = |server| renew_of_slots(&scene, server, "read/renew.lua", keys, args).remove(0);
-        assert_eq!(renew(scene.old), named("RENEWED"));
-        scene.open();
-        assert!(is_elsewhere(&renew(scene.old)));
-        scene.group.move_key(moved, scene.new);
-        for server in [scene.old, scene.new] {
-            let reply = renew(server);
-            assert!(is_elsewhere(&reply), "{reply:?}");
-        }
-        scene.close();
-        assert_eq!(renew(scene.new), named("RENEWED"));
-    }
-}
-
-fn renew_of_slots(scene: &Scene, server: usize, file: &str, keys: &[&str], args: &[&str]) -> Vec<Value> {
-    let script = lua::of_slots(&lua::source(file));
-    let reply = while_up(|| {
-        let mut connection = scene.group.servers[server].connect().unwrap();
-        cmd("EVAL").arg(&script).arg(0).arg(keys.len()).arg(keys).arg(args).query(&mut connection)
-    });
-    let Value::Array(replies) = reply.unwrap() else { panic!("a list") };
-    replies
-}
-
-/// Whether a hold got the error of a server that does not have all of its keys.
-fn is_elsewhere(reply: &Value) -> bool {
-    let words = ["non local key", "undeclared keys were accessed"];
-    matches!(reply, Value::BulkString(error) if words.iter().any(|words| String::from_utf8_lossy(error).contains(words)))
 }

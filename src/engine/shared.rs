@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::future::join;
 use uuid::Uuid;
 
-use super::names::{QueueNames, ReportedTotals};
+use super::names::ReportedTotals;
 use super::retry::Tries;
 use crate::base::clock;
 use crate::base::config::LockConfig;
@@ -43,7 +43,6 @@ pub(crate) struct Engine {
     pub(crate) lines: Arc<Lines<Offer>>,
     /// Futures that listen for what a lock's holder announces, and do not wait for the lock.
     pub(crate) listeners: Arc<Listeners>,
-    pub(crate) queue_names: QueueNames,
     pub(crate) reported_totals: ReportedTotals,
     pub(crate) periods: Periods,
     /// The rules for locks that one owner holds, and for locks that several owners can hold together.
@@ -55,8 +54,6 @@ pub(crate) struct Engine {
     /// Limits the reports of releases that failed.
     pub(crate) failed_releases: Limit,
     pub(crate) under_way: UnderWay<Grant>,
-    /// The grants that the background releases or undoes.
-    pub(crate) undoing: UnderWay<Grant>,
     /// A second background, for work on which no lock depends.
     pub(crate) beside: Background,
     /// The calls that wait. `None`: the diagnosis is switched off.
@@ -100,7 +97,6 @@ impl Engine {
             next_number: AtomicU64::new(1),
             lines,
             listeners,
-            queue_names: QueueNames::default(),
             reported_totals: ReportedTotals::default(),
             periods,
             rules,
@@ -110,7 +106,6 @@ impl Engine {
             background: Background::start(),
             failed_releases: Limit::default(),
             under_way: UnderWay::default(),
-            undoing: UnderWay::default(),
             beside: Background::start(),
             waits,
             releases: RecentReleases::new(&store),
@@ -259,11 +254,11 @@ impl Engine {
             }
         };
         let late = || {
-            let left = self.undoing.all();
+            let left = self.background.left();
             let text = format!("not everything was released in time: {} locks are left", left.len());
             let fault = Fault::new(FaultKind::TimedOut, Sent::Unknown, text);
             match left.first() {
-                Some(first) => Error::of_lock(first.lock.id(), fault),
+                Some(first) => Error::of_lock(first.lock_id(), fault),
                 None => fault.into(),
             }
         };
