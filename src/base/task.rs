@@ -24,10 +24,10 @@ impl Spawner {
         }
     }
 
-    pub(crate) fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
-    where
-        F: Future<Output: Send> + Send + 'static,
-    {
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
         #[cfg(feature = "unstable-simulation")]
         if let Some(process) = &self.process {
             return self.runtime.spawn(process.run(future));
@@ -37,17 +37,14 @@ impl Spawner {
 }
 
 /// Starts a task on the runtime on which this is called.
-pub(crate) fn spawn<F>(future: F) -> JoinHandle<F::Output>
-where
-    F: Future<Output: Send> + Send + 'static,
-{
+pub(crate) fn spawn<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
     Spawner::here().spawn(future)
 }
 
 /// Starts a task on a runtime.
-pub(crate) fn spawn_on<F>(runtime: &Handle, future: F) -> JoinHandle<F::Output>
-where
-    F: Future<Output: Send> + Send + 'static,
-{
+pub(crate) fn spawn_on<T: Send + 'static>(
+    runtime: &Handle,
+    future: impl Future<Output = T> + Send + 'static,
+) -> JoinHandle<T> {
     Spawner::on(runtime).spawn(future)
 }

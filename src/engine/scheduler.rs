@@ -122,7 +122,7 @@ impl Slot {
     }
 
     /// Whether [`Scheduler::set`] has something to do.
-    pub(crate) fn is_to_be_set(&self, due: Option<Moment>) -> bool {
+    fn is_to_be_set(&self, due: Option<Moment>) -> bool {
         !self.is_running && self.due.map(|(due, _)| due) != due
     }
 

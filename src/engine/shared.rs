@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::future::join;
 use uuid::Uuid;
 
 use super::names::ReportedTotals;
@@ -54,8 +53,6 @@ pub(crate) struct Engine {
     /// Limits the reports of releases that failed.
     pub(crate) failed_releases: Limit,
     pub(crate) under_way: UnderWay<Grant>,
-    /// A second background, for work on which no lock depends.
-    pub(crate) beside: Background,
     /// The calls that wait. `None`: the diagnosis is switched off.
     pub(crate) waits: Option<Arc<Waits<Grant>>>,
     pub(crate) releases: RecentReleases,
@@ -106,7 +103,6 @@ impl Engine {
             background: Background::start(),
             failed_releases: Limit::default(),
             under_way: UnderWay::default(),
-            beside: Background::start(),
             waits,
             releases: RecentReleases::new(&store),
             tracked,
@@ -233,7 +229,7 @@ impl Engine {
         self.confirmations.close();
         // No lock depends on this work, so its faults do not make the shutdown fail.
         let rest = self.config.command_timeout();
-        let _ = join(timeout(rest, last), timeout(rest, self.beside.drain())).await;
+        let _ = timeout(rest, last).await;
         // Code of the user, such as a `tracing` layer, perhaps keeps the thread.
         let _ = timeout(rest, self.store.thread().end()).await;
         released
@@ -242,27 +238,19 @@ impl Engine {
     /// Waits until everything is released. Fails if no release was answered for `limit`.
     async fn all_released(&self, limit: Duration) -> Result<()> {
         let mut drained = pin!(self.background.drain());
-        let mut seen = self.background.answers();
-        let result = loop {
+        loop {
+            let seen = self.background.answers();
             tokio::select! {
                 biased;
-                result = &mut drained => break result.map_err(Some),
-                more = timeout(limit, self.background.answers_more_than(seen)) => match more {
-                    Ok(()) => seen = self.background.answers(),
-                    Err(_) => break Err(None),
-                },
+                result = &mut drained => return result,
+                more = timeout(limit, self.background.answers_more_than(seen)) => if more.is_err() { break },
             }
-        };
-        let late = || {
-            let left = self.background.left();
-            let text = format!("not everything was released in time: {} locks are left", left.len());
-            let fault = Fault::new(FaultKind::TimedOut, Sent::Unknown, text);
-            match left.first() {
-                Some(first) => Error::of_lock(first.lock_id(), fault),
-                None => fault.into(),
-            }
-        };
-        result.map_err(|error| error.unwrap_or_else(late))
+        }
+        let left = self.background.left();
+        // No lock depends on the other jobs, so they do not make the shutdown fail.
+        let Some(first) = left.first() else { return Ok(()) };
+        let text = format!("not everything was released in time: {} locks are left", left.len());
+        Err(Error::of_lock(first.lock_id(), Fault::new(FaultKind::TimedOut, Sent::Unknown, text)))
     }
 }
 

@@ -164,7 +164,7 @@ impl Drop for Announcer {
                 tracing::debug!(lock = &*lock.name, %fault, "an announcement was not removed");
             }
         };
-        engine.beside.run(job);
+        engine.background.run(job);
     }
 }
 
