@@ -200,7 +200,16 @@ struct Undo {
 
 impl Undo {
     fn new(grant: Arc<Grant>, now: Moment) -> Self {
-        let (longest, late) = grant.ask(|state| (state.lease.longest, state.on_server.late_until()));
+        // A writer that was refused can have left an intent, which lasts for ten times its turn.
+        let intent = if grant.lock.protocol.stops_readers() {
+            10 * grant.lock.engine.config.writer_turn()
+        } else {
+            Duration::ZERO
+        };
+        let (longest, late) = grant.ask(|state| {
+            let lease = state.lease.longest;
+            (if state.lease.was_granted() { lease } else { lease.max(intent) }, state.on_server.late_until())
+        });
         let late = late.map_or(Duration::ZERO, |until| until.since(now));
         Self {
             _counted: grant.lock.engine.metrics.undoing(),
