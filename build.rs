@@ -30,10 +30,6 @@ fn join_scripts(folder: &Path) {
         let path = folder.join(&file);
         fs::create_dir_all(path.parent().expect("a folder")).expect("OUT_DIR is writable");
         let text = join::joined(lua, &file);
-        if file.ends_with("/renew.lua") {
-            fs::write(path.with_extension("lua.of_slots"), join::of_slots(&text))
-                .expect("OUT_DIR is writable");
-        }
         fs::write(path.with_extension("lua.batch"), join::batch(&text)).expect("OUT_DIR is writable");
         fs::write(path, text).expect("OUT_DIR is writable");
     }

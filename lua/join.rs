@@ -39,19 +39,6 @@ pub fn sharded(joined: &str) -> String {
     joined.replace("'publish'", "'spublish'").replace("'pubsub', 'numsub'", "'pubsub', 'shardnumsub'")
 }
 
-/// Returns the text of a script whose keys are in several slots: a server of a cluster gets them among the arguments, because those in
-/// `KEYS` have to be in one slot. Before them stands their number.
-pub fn of_slots(joined: &str) -> String {
-    let (first_line, rest) = joined.split_once('\n').expect("more than one line");
-    format!("{first_line},allow-cross-slot-keys\n{KEYS_OF_ARGV}{rest}")
-}
-
-/// Binds the keys and the other arguments to the names that they have otherwise.
-const KEYS_OF_ARGV: &str = "\
-local all, last_key = ARGV, 1 + ARGV[1]
-local KEYS, ARGV = { unpack(all, 2, last_key) }, { unpack(all, last_key + 1) }
-";
-
 /// Returns the text of a script that does for many items what the script does for one. An item has as many keys and arguments as the
 /// script. The reply is a list of the replies: false for nil, and a list of its text for an error.
 ///

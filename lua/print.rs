@@ -7,11 +7,10 @@ mod join;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let [lua, file, options @ ..] = &args[..] else { panic!("print <folder> <script> [--cluster | --slots | --batch]") };
+    let [lua, file, options @ ..] = &args[..] else { panic!("print <folder> <script> [--cluster | --batch]") };
     let text = join::joined(lua.as_ref(), file);
     let text = match options {
         [option] if option == "--cluster" => join::sharded(&text),
-        [option] if option == "--slots" => join::of_slots(&text),
         [option] if option == "--batch" => join::batch(&text),
         _ => text,
     };

@@ -219,25 +219,6 @@ async fn check_finds_a_missing_permission<F: Fixture>() {
     scene.end().await;
 }
 
-/// Redisson derives the same queue from `x` and from `{x}`.
-#[tokio::test]
-async fn two_fair_locks_with_one_queue_are_refused_in_one_client() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
-    let first = locks.fair_lock("x");
-    let mut second = locks.fair_lock("{x}");
-    for error in [second.lock().await.unwrap_err(), second.is_locked().await.unwrap_err()] {
-        assert!(matches!(&error, Error::InvalidName { name, .. } if name == "{x}"), "{error:?}");
-        assert!(error.to_string().contains("the same queue as the fair lock with the key `x`"), "{error}");
-    }
-    locks.rlock("{x}").lock().await.unwrap().unlock().await.unwrap(); // an `RLock` has no queue
-    drop((first, second));
-    locks.fair_lock("{x}").lock().await.unwrap().unlock().await.unwrap();
-    locks.fair_lock("x").lock().await.unwrap().unlock().await.unwrap();
-    drop(locks);
-    scene.end().await;
-}
-
 /// Guarantee 17. A process that starts before its server.
 #[tokio::test]
 async fn connect_waits_for_the_server_up_to_start_timeout() {

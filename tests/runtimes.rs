@@ -1,7 +1,7 @@
 //! A client belongs to the runtime on which it was made. What happens when that runtime stalls or ends.
 
 use crate::support::{Faults, LIMIT, MS, SECOND, Scene, Server, eventually, soon, timed};
-use lockkeeper::{Error, LockClient, LockConfig, LockConfigBuilder};
+use lockkeeper::{Error, LockClient, LockConfig, LockConfigBuilder, LockGuard};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 
@@ -10,11 +10,15 @@ fn runtime() -> Runtime {
 }
 
 /// A client whose runtime runs only while the client is made.
-fn client_of_a_still_runtime(url: &str, config: LockConfigBuilder) -> (Runtime, LockClient) {
+fn client_of_a_still_runtime(url: &str, config: LockConfigBuilder) -> (Runtime, LockClient, LockGuard) {
     let (runtime, url, config) = (runtime(), url.to_owned(), config.build().unwrap());
     let client = std::thread::spawn(move || {
-        let client = runtime.block_on(LockClient::connect_with(url, config)).unwrap();
-        (runtime, client)
+        let (client, guard) = runtime.block_on(async {
+            let client = LockClient::connect_with(url, config).await.unwrap();
+            let guard = client.rlock("held").lock().await.unwrap();
+            (client, guard)
+        });
+        (runtime, client, guard)
     });
     client.join().unwrap()
 }
@@ -24,7 +28,8 @@ fn client_of_a_still_runtime(url: &str, config: LockConfigBuilder) -> (Runtime, 
 async fn a_stalled_runtime_does_not_hang_callers_on_another() {
     let scene = Scene::start();
     let config = LockConfig::builder().command_timeout(200 * MS).retry_timeout(SECOND);
-    let (runtime, locks) = client_of_a_still_runtime(&scene.server.url(), config);
+    let (runtime, locks, guard) = client_of_a_still_runtime(&scene.server.url(), config);
+    drop(guard);
     let error = soon(locks.rlock("a").try_lock()).await.unwrap_err();
     assert!(error.is_transient(), "{error}");
     for _ in 0..2 {
@@ -53,7 +58,7 @@ async fn a_stalled_runtime_does_not_hang_callers_on_another() {
 #[tokio::test]
 async fn calls_after_the_runtime_ended_return_runtime_gone() {
     let scene = Scene::start();
-    let (runtime, locks) = client_of_a_still_runtime(&scene.server.url(), LockConfig::builder());
+    let (runtime, locks, guard) = client_of_a_still_runtime(&scene.server.url(), LockConfig::builder());
     runtime.shutdown_background();
     let error = soon(locks.rlock("a").lock()).await.unwrap_err();
     assert!(matches!(error, Error::RuntimeGone), "{error:?}");
@@ -62,7 +67,8 @@ async fn calls_after_the_runtime_ended_return_runtime_gone() {
     }
     assert!(matches!(soon(locks.rlock("a").try_lock()).await, Err(Error::RuntimeGone)));
     assert!(matches!(soon(locks.inspect("a")).await, Err(Error::RuntimeGone)));
-    drop(locks);
+    drop((guard, locks));
+    scene.server.run::<()>(&["DEL", "held"]);
     scene.end().await;
 }
 

@@ -366,7 +366,6 @@ fn scripts_lua_prints_what_a_server_gets() {
     let text = lua::source("fair/release.lua");
     assert_eq!(print(&["fair/release"]), text);
     assert_eq!(print(&["fair/release", "--cluster"]), lua::sharded(&text));
-    assert_eq!(print(&["rlock/renew", "--slots"]), lua::of_slots(&lua::source("rlock/renew.lua")));
     assert_eq!(print(&["fair/release", "--batch"]), lua::batch(&text));
     let wrong = Command::new(root().join("scripts/lua")).arg("fair/none").output().unwrap();
     assert!(!wrong.status.success() && String::from_utf8_lossy(&wrong.stderr).contains("fair/acquire.lua"));

@@ -128,7 +128,7 @@ async fn where_scripts_have_to_declare_all_keys_read_write_locks_and_lists_are_r
     what_works(Wants::AllKeys).await;
 }
 
-/// Guarantee 7. Renewals of several slots name no key: after a refusal, each slot is asked about by itself.
+/// Guarantee 7. Each renewal names its keys.
 async fn a_cluster_loses_no_lock(wants: Wants) {
     const HOLDS: usize = 60;
     let group = Cluster::start(3, 0);

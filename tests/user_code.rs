@@ -138,6 +138,7 @@ async fn a_layer_that_panics_in_the_background_ends_nothing_else() {
     drop(guard);
     eventually("it panics", || count.load(Ordering::Relaxed), |count| *count > 0).await;
     soon(locks.rlock("b").lock()).await.unwrap().unlock().await.unwrap();
+    soon(locks.shutdown()).await.unwrap();
     drop(locks);
     scene.end().await;
 }

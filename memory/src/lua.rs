@@ -204,7 +204,7 @@ pub(crate) fn crosses_slots(source: &[u8]) -> bool {
 }
 
 /// Whether the first line of a script has this flag.
-pub(crate) fn has_flag(source: &[u8], flag: &[u8]) -> bool {
+fn has_flag(source: &[u8], flag: &[u8]) -> bool {
     let line = source.split(|byte| *byte == b'\n').next().unwrap_or_default();
     line.windows(flag.len()).any(|part| part == flag)
 }

@@ -19,17 +19,12 @@ pub(crate) struct Scripts {
     pub(crate) replacements: Vec<(String, String)>,
     /// There is no memory for scripts that need some.
     pub(crate) is_full: bool,
-    /// A flag of scripts that the server does not know.
-    pub(crate) lacks: Option<String>,
 }
 
 impl Scripts {
     /// Keeps a script. Returns its hash.
     pub(crate) fn load(&mut self, source: &Bytes) -> Result<String, String> {
         let hash = sha1_smol::Sha1::from(source).hexdigest();
-        if let Some(flag) = self.lacks.as_ref().filter(|flag| lua::has_flag(source, flag.as_bytes())) {
-            return Err(format!("ERR Unexpected flag in script shebang: {flag}"));
-        }
         let source = self.replaced(source);
         lua::check(&hash, &source)?;
         self.known.insert(hash.clone(), source);

@@ -115,20 +115,6 @@ impl MemoryServer {
         lock(&self.shared.state).scripts.is_full = is_full;
     }
 
-    /// Refuses scripts with this flag, as an older server, or another one.
-    ///
-    /// ```
-    /// # use lockkeeper_memory::MemoryServer;
-    /// let server = MemoryServer::new();
-    /// server.lack_flag("allow-oom");
-    /// let reply = server.execute(&["EVAL", "#!lua flags=allow-oom\nreturn 1", "0"]);
-    /// assert_eq!(reply, b"-ERR Unexpected flag in script shebang: allow-oom\r\n");
-    /// ```
-    #[doc(hidden)]
-    pub fn lack_flag(&self, flag: impl Into<String>) {
-        lock(&self.shared.state).scripts.lacks = Some(flag.into());
-    }
-
     /// Refuses `HELLO 3` from now on, as an older server.
     ///
     /// ```

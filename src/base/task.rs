@@ -3,22 +3,48 @@
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
+/// Starts tasks on one runtime, also where there is none.
+pub(crate) struct Spawner {
+    runtime: Handle,
+    #[cfg(feature = "unstable-simulation")]
+    process: Option<crate::base::process::Process>,
+}
+
+impl Spawner {
+    /// Starts tasks on the runtime on which this is called.
+    pub(crate) fn here() -> Self {
+        Self::on(&Handle::current())
+    }
+
+    fn on(runtime: &Handle) -> Self {
+        Self {
+            runtime: runtime.clone(),
+            #[cfg(feature = "unstable-simulation")]
+            process: crate::base::process::current(),
+        }
+    }
+
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        #[cfg(feature = "unstable-simulation")]
+        if let Some(process) = &self.process {
+            return self.runtime.spawn(process.run(future));
+        }
+        self.runtime.spawn(future)
+    }
+}
+
 /// Starts a task on the runtime on which this is called.
-pub(crate) fn spawn<F>(future: F) -> JoinHandle<F::Output>
-where
-    F: Future<Output: Send> + Send + 'static,
-{
-    spawn_on(&Handle::current(), future)
+pub(crate) fn spawn<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+    Spawner::here().spawn(future)
 }
 
 /// Starts a task on a runtime.
-pub(crate) fn spawn_on<F>(runtime: &Handle, future: F) -> JoinHandle<F::Output>
-where
-    F: Future<Output: Send> + Send + 'static,
-{
-    #[cfg(feature = "unstable-simulation")]
-    if let Some(process) = crate::base::process::current() {
-        return runtime.spawn(process.run(future));
-    }
-    runtime.spawn(future)
+pub(crate) fn spawn_on<T: Send + 'static>(
+    runtime: &Handle,
+    future: impl Future<Output = T> + Send + 'static,
+) -> JoinHandle<T> {
+    Spawner::on(runtime).spawn(future)
 }

@@ -13,6 +13,7 @@ use crate::protocol::{Arg, Call, Claim, HolderRef, LockKeys, Protocol, Reply, Se
 use crate::store::{Connection, Route};
 
 /// One lock on one server.
+#[derive(Clone)]
 pub(crate) struct LockRef {
     pub(crate) engine: Arc<Engine>,
     pub(crate) protocol: &'static dyn Protocol,
@@ -20,8 +21,6 @@ pub(crate) struct LockRef {
     pub(crate) name: Arc<str>,
     pub(crate) keys: LockKeys,
     pub(crate) route: Route,
-    /// Another lock that uses the same queue on the server.
-    queue_taken_by: Option<Arc<str>>,
     /// The permits, if this is a semaphore.
     pub(crate) permits: Permits,
 }
@@ -69,10 +68,7 @@ impl LockRef {
         let name = if *key == *name { Arc::clone(&key) } else { name.into() };
         let route = engine.store.route(&key);
         let keys = protocol.keys(key);
-        let queue = protocol.queue();
-        let queue_taken_by = queue.and_then(|queue| engine.queue_names.join(queue.key(&keys), &keys.lock));
-        let permits = Permits::default();
-        Self { engine: Arc::clone(engine), protocol, name, keys, route, queue_taken_by, permits }
+        Self { engine: Arc::clone(engine), protocol, name, keys, route, permits: Permits::default() }
     }
 
     /// The semaphore with this name.
@@ -92,16 +88,7 @@ impl LockRef {
     /// The lock with this name in the group. All locks of a group use one connection, so one answer settles what the
     /// server has of all of them.
     pub(crate) fn in_group(&self, name: &str) -> Self {
-        let keys = self.keys.in_group(name);
-        Self {
-            engine: Arc::clone(&self.engine),
-            protocol: self.protocol,
-            name: name.into(),
-            route: self.route,
-            keys,
-            queue_taken_by: None,
-            permits: Permits::default(),
-        }
+        Self { name: name.into(), keys: self.keys.in_group(name), ..self.clone() }
     }
 
     /// The same semaphore, for holds with this many permits.
@@ -109,15 +96,7 @@ impl LockRef {
         if wanted == self.permits.count() {
             return Arc::clone(self);
         }
-        Arc::new(Self {
-            engine: Arc::clone(&self.engine),
-            protocol: self.protocol,
-            name: Arc::clone(&self.name),
-            keys: self.keys.clone(),
-            route: self.route,
-            queue_taken_by: None,
-            permits: self.permits.many(wanted),
-        })
+        Arc::new(Self { permits: self.permits.many(wanted), ..Self::clone(self) })
     }
 
     /// Whether a hold can be given to another owner of this client. Several permits are not: the next waiter perhaps
@@ -169,12 +148,7 @@ impl LockRef {
         if self.engine.store.is_cluster() && !self.keys.are_in_one_slot() {
             return invalid(format!("a cluster has its key `{key}` in another slot than its channel"));
         }
-        match &self.queue_taken_by {
-            Some(other) => invalid(format!(
-                "its key `{key}` has the same queue as the fair lock with the key `{other}`, which this client uses"
-            )),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     /// Refuses a type of lock whose scripts use keys that the server refuses.
@@ -213,11 +187,6 @@ impl LockRef {
     /// Refuses work that nothing would finish: the runtime on which the client was made is gone.
     pub(crate) fn check_runtime(&self) -> Result<(), Fault> {
         self.engine.check_runtime().map_err(|gone| Fault::new(FaultKind::RuntimeGone, Sent::No, gone))
-    }
-
-    /// The fault of a command that a task of the client was to send, when its runtime ended.
-    pub(crate) fn runtime_gone(&self) -> Fault {
-        Fault::new(FaultKind::RuntimeGone, Sent::Unknown, Error::RuntimeGone)
     }
 
     pub(crate) fn error(&self, fault: Fault) -> Error {
@@ -306,15 +275,5 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
 impl Named for LockRef {
     fn lock_id(&self) -> LockId {
         self.id()
-    }
-}
-
-impl Drop for LockRef {
-    fn drop(&mut self) {
-        if let Some(queue) = self.protocol.queue()
-            && self.queue_taken_by.is_none()
-        {
-            self.engine.queue_names.leave(queue.key(&self.keys));
-        }
     }
 }

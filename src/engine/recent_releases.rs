@@ -15,47 +15,38 @@ const RECENT: Duration = Duration::from_secs(5);
 /// The most releases that are kept. Each takes about 300 bytes.
 const MOST: usize = 10_000;
 
-/// The full releases that the master confirmed last.
-pub(crate) struct RecentReleases {
-    /// `None`: no other server can become the master.
-    recent: Option<Mutex<Recent<Release>>>,
-}
+/// The full releases that the master confirmed last. `None`: no other server can become the master.
+pub(crate) struct RecentReleases(Option<Mutex<Recent<Release>>>);
 
 /// A release to the count zero.
-pub(crate) struct Release {
-    pub(crate) route: Route,
-    pub(crate) call: Call,
-}
+pub(crate) type Release = (Route, Call);
 
 /// The last values, and when each came.
-struct Recent<T>(VecDeque<(Moment, T)>);
+type Recent<T> = VecDeque<(Moment, T)>;
 
 impl RecentReleases {
     pub(crate) fn new(store: &Store) -> Self {
-        Self { recent: store.can_switch().then(|| Mutex::new(Recent(VecDeque::new()))) }
+        Self(store.can_switch().then(Mutex::default))
     }
 
     /// Keeps a release that the master confirmed.
     pub(crate) fn keep(&self, route: Route, call: Call) {
-        if let Some(recent) = &self.recent {
-            lock(recent).push(clock::now(), Release { route, call });
+        if let Some(recent) = &self.0 {
+            push(&mut lock(recent), clock::now(), (route, call));
         }
     }
 
     pub(crate) fn take(&self) -> Vec<Release> {
-        let taken = self.recent.as_ref().map(|recent| std::mem::take(&mut lock(recent).0));
+        let taken = self.0.as_ref().map(|recent| std::mem::take(&mut *lock(recent)));
         taken.into_iter().flatten().map(|(_, release)| release).collect()
     }
 }
 
-impl<T> Recent<T> {
-    fn push(&mut self, now: Moment, value: T) {
-        let Self(values) = self;
-        while values.len() >= MOST || values.front().is_some_and(|(at, _)| now.since(*at) > RECENT) {
-            values.pop_front();
-        }
-        values.push_back((now, value));
+fn push<T>(values: &mut Recent<T>, now: Moment, value: T) {
+    while values.len() >= MOST || values.front().is_some_and(|(at, _)| now.since(*at) > RECENT) {
+        values.pop_front();
     }
+    values.push_back((now, value));
 }
 
 #[cfg(test)]
@@ -64,12 +55,12 @@ mod tests {
 
     #[test]
     fn what_is_kept_has_a_limit() {
-        let (mut recent, now) = (Recent(VecDeque::new()), clock::now());
-        (0..=MOST).for_each(|number| recent.push(now, number));
-        assert_eq!((recent.0.len(), recent.0[0].1), (MOST, 1));
-        recent.push(now.plus(RECENT), 0);
-        assert_eq!(recent.0.len(), MOST, "an outage does not age them: only another release does");
-        recent.push(now.plus(RECENT * 2), 0);
-        assert_eq!(recent.0.len(), 2);
+        let (mut recent, now) = (Recent::new(), clock::now());
+        (0..=MOST).for_each(|number| push(&mut recent, now, number));
+        assert_eq!((recent.len(), recent[0].1), (MOST, 1));
+        push(&mut recent, now.plus(RECENT), 0);
+        assert_eq!(recent.len(), MOST, "an outage does not age them: only another release does");
+        push(&mut recent, now.plus(RECENT * 2), 0);
+        assert_eq!(recent.len(), 2);
     }
 }

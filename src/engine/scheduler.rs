@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
+use slab::Slab;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
@@ -74,6 +75,8 @@ struct Shared<T> {
 
 struct List<T> {
     due: BTreeMap<Key, Arc<T>>,
+    /// The batches that are being run.
+    running: Slab<Vec<Arc<T>>>,
     /// Distinguishes items that are due in the same nanosecond.
     next: NonZeroU64,
     /// When the task looks at the list next. `None`: the list is empty, and the task rests until an item comes.
@@ -119,7 +122,7 @@ impl Slot {
     }
 
     /// Whether [`Scheduler::set`] has something to do.
-    pub(crate) fn is_to_be_set(&self, due: Option<Moment>) -> bool {
+    fn is_to_be_set(&self, due: Option<Moment>) -> bool {
         !self.is_running && self.due.map(|(due, _)| due) != due
     }
 
@@ -138,6 +141,7 @@ impl<T: Send + Sync + 'static> Scheduler<T> {
     pub(crate) fn new(tick: Duration) -> Self {
         let list = List {
             due: BTreeMap::new(),
+            running: Slab::new(),
             next: NonZeroU64::MIN,
             looks_at: None,
             ticks_at: Moment::PAST,
@@ -174,9 +178,11 @@ impl<T: Send + Sync + 'static> Scheduler<T> {
         self.0.stir.notify_one();
     }
 
-    /// Returns all items in the list.
+    /// Returns all items, also those that are running.
     pub(crate) fn items(&self) -> Vec<Arc<T>> {
-        lock(&self.0.list).due.values().map(Arc::clone).collect()
+        let list = lock(&self.0.list);
+        let running = list.running.iter().flat_map(|(_, batch)| batch);
+        list.due.values().chain(running).map(Arc::clone).collect()
     }
 
     /// Ends the task. Returns the items that were in the list: drop them while no mutex is locked.
@@ -280,13 +286,23 @@ impl<T: Send + Sync> Shared<T> {
 }
 
 /// Runs a batch after a pause.
-async fn serve<D: Duty>(duty: &D, (group, batch): Batch<D>, pause: Option<Duration>) {
-    if let Some(pause) = pause {
-        sleep(pause).await;
-    }
-    // A panic here is one of the user's code, such as a `tracing` layer. It must not end what comes after.
-    if AssertUnwindSafe(duty.run(group, batch.clone())).catch_unwind().await.is_err() {
-        batch.iter().for_each(|item| recover(duty, item));
+fn serve<'a, D: Duty>(
+    shared: &'a Shared<D::Item>,
+    duty: &'a D,
+    (group, batch): Batch<D>,
+    pause: Duration,
+) -> impl Future<Output = ()> + 'a {
+    let key = lock(&shared.list).running.insert(batch.clone());
+    async move {
+        if !pause.is_zero() {
+            sleep(pause).await;
+        }
+        // A panic here is one of the user's code, such as a `tracing` layer. It must not end what comes after.
+        let has_panicked = AssertUnwindSafe(duty.run(group, batch)).catch_unwind().await.is_err();
+        let batch = lock(&shared.list).running.remove(key);
+        if has_panicked {
+            batch.iter().for_each(|item| recover(duty, item));
+        }
     }
 }
 
@@ -296,7 +312,7 @@ fn recover<D: Duty>(duty: &D, item: &Arc<D::Item>) {
 }
 
 async fn run<D: Duty>(shared: Arc<Shared<D::Item>>, duty: D) {
-    let duty = &duty;
+    let (shared, duty) = (&*shared, &duty);
     let mut running = FuturesUnordered::new();
     loop {
         let mut look = pin!(shared.next_look());
@@ -306,8 +322,8 @@ async fn run<D: Duty>(shared: Arc<Shared<D::Item>>, duty: D) {
                 () = &mut look => {
                     let now = clock::now();
                     let _ = catch_unwind(AssertUnwindSafe(|| duty.looks(now)));
-                    let due = shared.take_due(duty, now);
-                    running.extend(shared.batches(duty, due).into_iter().map(|batch| serve(duty, batch, None)));
+                    let due = shared.batches(duty, shared.take_due(duty, now));
+                    running.extend(due.into_iter().map(|batch| serve(shared, duty, batch, Duration::ZERO)));
                     break;
                 }
                 () = shared.stir.notified() => break,
@@ -318,7 +334,7 @@ async fn run<D: Duty>(shared: Arc<Shared<D::Item>>, duty: D) {
             return;
         }
         let rushed = shared.batches(duty, shared.take_rushed());
-        running.extend(rushed.into_iter().map(|batch| serve(duty, batch, Some(jitter::within(RUSH)))));
+        running.extend(rushed.into_iter().map(|batch| serve(shared, duty, batch, jitter::within(RUSH))));
     }
 }
 
@@ -358,6 +374,44 @@ mod tests {
         }
         scheduler.set(&mut early, Some(start.plus(Duration::from_millis(500))), item);
         assert!(task.is_woken());
+    }
+
+    /// Waits for an answer that comes when a test wants it.
+    struct Waits(Arc<Notify>);
+
+    impl Duty for Waits {
+        type Item = Notify;
+        type Group = ();
+
+        fn ahead(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn begin(&self, _: &Arc<Notify>, _: Key) -> Option<()> {
+            Some(())
+        }
+
+        async fn run(&self, (): (), items: Vec<Arc<Notify>>) {
+            items.iter().for_each(|item| item.notify_one());
+            self.0.notified().await;
+        }
+
+        fn panicked(&self, _: &Arc<Notify>) {}
+    }
+
+    /// A shutdown releases what the items hold whose unlock nobody polls.
+    #[tokio::test]
+    async fn an_item_is_listed_while_it_runs() {
+        let (scheduler, item, answer) = (Scheduler::new(NO_TICK), Arc::<Notify>::default(), Arc::default());
+        scheduler.start(&Handle::current(), Waits(Arc::clone(&answer)));
+        let mut slot = Slot::default();
+        scheduler.set(&mut slot, Some(clock::now()), || Arc::clone(&item));
+        item.notified().await;
+        assert_eq!(scheduler.items().len(), 1);
+        answer.notify_one();
+        while !scheduler.items().is_empty() {
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Counts how often the task looks at the list on a tick.

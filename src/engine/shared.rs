@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::future::join;
 use uuid::Uuid;
 
-use super::names::{QueueNames, ReportedTotals};
+use super::names::ReportedTotals;
 use super::retry::Tries;
 use crate::base::clock;
 use crate::base::config::LockConfig;
@@ -43,7 +42,6 @@ pub(crate) struct Engine {
     pub(crate) lines: Arc<Lines<Offer>>,
     /// Futures that listen for what a lock's holder announces, and do not wait for the lock.
     pub(crate) listeners: Arc<Listeners>,
-    pub(crate) queue_names: QueueNames,
     pub(crate) reported_totals: ReportedTotals,
     pub(crate) periods: Periods,
     /// The rules for locks that one owner holds, and for locks that several owners can hold together.
@@ -55,10 +53,6 @@ pub(crate) struct Engine {
     /// Limits the reports of releases that failed.
     pub(crate) failed_releases: Limit,
     pub(crate) under_way: UnderWay<Grant>,
-    /// The grants that the background releases or undoes.
-    pub(crate) undoing: UnderWay<Grant>,
-    /// A second background, for work on which no lock depends.
-    pub(crate) beside: Background,
     /// The calls that wait. `None`: the diagnosis is switched off.
     pub(crate) waits: Option<Arc<Waits<Grant>>>,
     pub(crate) releases: RecentReleases,
@@ -100,7 +94,6 @@ impl Engine {
             next_number: AtomicU64::new(1),
             lines,
             listeners,
-            queue_names: QueueNames::default(),
             reported_totals: ReportedTotals::default(),
             periods,
             rules,
@@ -110,8 +103,6 @@ impl Engine {
             background: Background::start(),
             failed_releases: Limit::default(),
             under_way: UnderWay::default(),
-            undoing: UnderWay::default(),
-            beside: Background::start(),
             waits,
             releases: RecentReleases::new(&store),
             tracked,
@@ -238,7 +229,7 @@ impl Engine {
         self.confirmations.close();
         // No lock depends on this work, so its faults do not make the shutdown fail.
         let rest = self.config.command_timeout();
-        let _ = join(timeout(rest, last), timeout(rest, self.beside.drain())).await;
+        let _ = timeout(rest, last).await;
         // Code of the user, such as a `tracing` layer, perhaps keeps the thread.
         let _ = timeout(rest, self.store.thread().end()).await;
         released
@@ -247,27 +238,19 @@ impl Engine {
     /// Waits until everything is released. Fails if no release was answered for `limit`.
     async fn all_released(&self, limit: Duration) -> Result<()> {
         let mut drained = pin!(self.background.drain());
-        let mut seen = self.background.answers();
-        let result = loop {
+        loop {
+            let seen = self.background.answers();
             tokio::select! {
                 biased;
-                result = &mut drained => break result.map_err(Some),
-                more = timeout(limit, self.background.answers_more_than(seen)) => match more {
-                    Ok(()) => seen = self.background.answers(),
-                    Err(_) => break Err(None),
-                },
+                result = &mut drained => return result,
+                more = timeout(limit, self.background.answers_more_than(seen)) => if more.is_err() { break },
             }
-        };
-        let late = || {
-            let left = self.undoing.all();
-            let text = format!("not everything was released in time: {} locks are left", left.len());
-            let fault = Fault::new(FaultKind::TimedOut, Sent::Unknown, text);
-            match left.first() {
-                Some(first) => Error::of_lock(first.lock.id(), fault),
-                None => fault.into(),
-            }
-        };
-        result.map_err(|error| error.unwrap_or_else(late))
+        }
+        let left = self.background.left();
+        // No lock depends on the other jobs, so they do not make the shutdown fail.
+        let Some(first) = left.first() else { return Ok(()) };
+        let text = format!("not everything was released in time: {} locks are left", left.len());
+        Err(Error::of_lock(first.lock_id(), Fault::new(FaultKind::TimedOut, Sent::Unknown, text)))
     }
 }
 

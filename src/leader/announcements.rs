@@ -5,8 +5,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-
 use crate::base::error::{ConfigError, Error, LossCause, Lost, Result};
 use crate::base::sync::Watched;
 use crate::base::timer::sleep;
@@ -165,9 +163,8 @@ impl Drop for Announcer {
             if let Err(fault) = run(&lock.engine, &lock.keys.lock, &call).await {
                 tracing::debug!(lock = &*lock.name, %fault, "an announcement was not removed");
             }
-            Ok(())
         };
-        engine.beside.run(job.boxed());
+        engine.background.run(job);
     }
 }
 

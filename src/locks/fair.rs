@@ -11,8 +11,7 @@ use crate::protocol;
 ///
 /// # Names with braces
 ///
-/// Redisson derives the same queue from the names `x` and `{x}`. One client refuses the second of two such names while it uses
-/// the first. Nothing prevents two clients from using one name each: the two locks would delay each other.
+/// Redisson derives the same queue from the names `x` and `{x}`, so use only one of them: the two locks would delay each other.
 ///
 /// A field of a struct has the type `FairLock<'static>`, and an argument of a function `&mut FairLock<'_>`, see [`Lock`](crate::Lock#a-handle-is-an-owner).
 ///

@@ -62,10 +62,6 @@ impl Protocol for Fair {
 }
 
 impl Queue for Fair {
-    fn key<'a>(&self, keys: &'a LockKeys) -> &'a Arc<str> {
-        &queue_keys(keys)[0]
-    }
-
     fn channel(&self, holder: HolderRef<'_>) -> Arc<str> {
         format!("{}:{}", holder.keys.channel, holder.owner).into()
     }

@@ -51,7 +51,7 @@ pub(crate) use reply::{
     RenewalReply, parse_heartbeat, parse_holders, parse_renewal,
 };
 pub(crate) use rights::{announcements, sharded};
-pub(crate) use script::{Arg, Batch, Call, Form, PermitIds, Reply, Row, Script, owner_text};
+pub(crate) use script::{Arg, Call, Form, PermitIds, Reply, Row, Script, owner_text};
 pub(crate) use scripts::{check, client_read, client_write, inspect, self_test};
 pub(crate) use semaphore::Semaphore;
 pub(crate) use slot::slot;

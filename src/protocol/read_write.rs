@@ -11,7 +11,7 @@ use smallvec::smallvec;
 
 use super::keys::{LockKeys, READ_WRITE_CHANNEL, read_hold};
 use super::rights::{self, Right};
-use super::script::{Arg, Batch, Call, Row};
+use super::script::{Arg, Call, Row, Script};
 use super::scripts;
 use super::traits::{HolderRef, IfHeld, LockType, Protocol, Traits, millis};
 
@@ -79,7 +79,7 @@ impl Protocol for Read {
         scripts::read_release(both(keys), owner, grant, millis(config.watchdog_lease()))
     }
 
-    fn renewal(&self) -> &'static Batch {
+    fn renewal(&self) -> &'static Script {
         &scripts::READ_RENEW
     }
 

@@ -1,8 +1,8 @@
 //! A script, a call of it and its reply, as plain data.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::{Arc, OnceLock};
-use std::{fmt, iter};
 
 use smallvec::{SmallVec, smallvec};
 use uuid::Uuid;
@@ -69,6 +69,16 @@ impl Script {
     /// Returns the same form for several calls. `None`: each call is a command of its own.
     pub(crate) fn batch_form(&self, sharded: bool) -> Option<&Form> {
         self.batch.as_ref().map(|(_, forms)| forms.form(sharded))
+    }
+
+    /// Builds the call for these rows. All rows have the argument `shared` in common.
+    pub(crate) fn call(&'static self, shared: impl Into<Arg>, rows: impl IntoIterator<Item = Row>) -> Call {
+        let mut call = Call { script: self, keys: SmallVec::new(), args: smallvec![shared.into()] };
+        for row in rows {
+            call.keys.extend(row.keys);
+            call.args.extend(row.args);
+        }
+        call
     }
 
     /// How many calls one command can have.
@@ -237,51 +247,11 @@ impl Reply {
     }
 }
 
-/// A script that does the same for many rows in one command, in two forms.
-#[derive(Debug)]
-pub(crate) struct Batch {
-    /// In a cluster, the rows have to be of one slot.
-    pub(super) of_one_slot: Script,
-    /// The rows can be of all slots of a server. Their keys are among the arguments, because a command must not have keys of
-    /// several slots. So the server does not check them before the script runs, but in each command of the script.
-    pub(super) of_slots: Script,
-}
-
-/// The keys and arguments that one row adds to a [`Batch`].
+/// The keys and arguments that one row adds to a script that does the same for many rows in one command.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) keys: SmallVec<[Arc<str>; 2]>,
     pub(crate) args: SmallVec<[Arg; 3]>,
-}
-
-impl Batch {
-    /// Its path below `lua/`.
-    pub(crate) const fn file(&self) -> &'static str {
-        self.of_one_slot.file
-    }
-
-    /// Builds the call for these rows. All rows have the argument `shared` in common.
-    pub(crate) fn call(&'static self, shared: impl Into<Arg>, rows: impl IntoIterator<Item = Row>) -> Call {
-        let mut call =
-            Call { script: &self.of_one_slot, keys: SmallVec::new(), args: smallvec![shared.into()] };
-        for row in rows {
-            call.keys.extend(row.keys);
-            call.args.extend(row.args);
-        }
-        call
-    }
-
-    /// Builds the same call for rows of several slots.
-    pub(crate) fn call_of_slots(
-        &'static self,
-        shared: impl Into<Arg>,
-        rows: impl IntoIterator<Item = Row>,
-    ) -> Call {
-        let Call { keys, args, .. } = self.call(shared, rows);
-        let number = Arg::Number(keys.len() as u64);
-        let args = iter::once(number).chain(keys.into_iter().map(Arg::Text)).chain(args).collect();
-        Call { script: &self.of_slots, keys: SmallVec::new(), args }
-    }
 }
 
 #[cfg(test)]

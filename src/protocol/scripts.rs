@@ -7,18 +7,15 @@ use std::sync::Arc;
 
 use smallvec::smallvec;
 
-use super::script::{Arg, Batch, Call, Script};
+use super::script::{Arg, Call, Script};
 
 /// `build.rs` has joined the file with what its header includes.
 macro_rules! script {
     ($file:literal) => {
-        script!($file, $file)
+        Script::new($file, script!(text $file))
     };
     ($file:literal of $most:literal) => {
         Script::with_batch($file, script!(text $file), $most, script!(text concat!($file, ".batch")))
-    };
-    ($file:literal, $path:expr) => {
-        Script::new($file, script!(text $path))
     };
     (text $path:expr) => {
         include_str!(concat!(env!("OUT_DIR"), "/lua/", $path))
@@ -51,20 +48,12 @@ macro_rules! scripts {
             }
         )*
         $(
-            pub(crate) static $batch: Batch = Batch {
-                of_one_slot: script!($batch_file),
-                of_slots: script!($batch_file, concat!($batch_file, ".of_slots")),
-            };
+            pub(crate) static $batch: Script = script!($batch_file);
         )*
 
         #[cfg(test)]
         fn all() -> Vec<Script> {
             vec![$(script!($file $(of $most)?),)* $(script!($batch_file)),*]
-        }
-
-        #[cfg(test)]
-        fn batches() -> Vec<&'static Batch> {
-            vec![$(&$batch),*]
         }
     };
 }
@@ -118,7 +107,7 @@ scripts! {
 mod tests {
     use lockkeeper_testkit::lua;
 
-    use super::{all, batches};
+    use super::all;
 
     /// What tests and `scripts/lua` take for the text of a script is what a server gets.
     #[test]
@@ -128,10 +117,6 @@ mod tests {
             let text = lua::source(script.file);
             assert_eq!(script.form(false).source, text, "{}", script.file);
             assert_eq!(script.form(true).source, lua::sharded(&text), "{}", script.file);
-        }
-        for batch in batches() {
-            let text = lua::of_slots(&lua::source(batch.file()));
-            assert_eq!(batch.of_slots.form(false).source, text, "{}", batch.file());
         }
     }
 }

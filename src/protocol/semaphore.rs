@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::keys::{LockKeys, SEMAPHORE_CHANNEL, permits};
 use super::rights::{self, Right};
-use super::script::{Arg, Batch, Call, PermitIds, Row};
+use super::script::{Arg, Call, PermitIds, Row, Script};
 use super::scripts;
 use super::traits::{HolderRef, IfHeld, LockType, Protocol, Traits, millis};
 
@@ -50,7 +50,7 @@ impl Protocol for Semaphore {
         scripts::semaphore_release(both(holder.keys), holder.owner, &holder.keys.channel)
     }
 
-    fn renewal(&self) -> &'static Batch {
+    fn renewal(&self) -> &'static Script {
         &scripts::SEMAPHORE_RENEW
     }
 

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::keys::{CHANNEL, LockKeys};
 use super::rights::{self, Right};
-use super::script::{Arg, Batch, Call, Row};
+use super::script::{Arg, Call, Row, Script};
 use super::scripts;
 use crate::base::config::LockConfig;
 
@@ -69,7 +69,7 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
     }
 
     /// The script that renews many holds. Their shared argument is the lease in milliseconds.
-    fn renewal(&self) -> &'static Batch {
+    fn renewal(&self) -> &'static Script {
         &scripts::RLOCK_RENEW
     }
 
@@ -202,9 +202,6 @@ pub(crate) enum IfHeld {
 
 /// The queue of a lock on the server.
 pub(crate) trait Queue {
-    /// The key of the queue.
-    fn key<'a>(&self, keys: &'a LockKeys) -> &'a Arc<str>;
-
     /// The channel on which one waiter listens.
     fn channel(&self, holder: HolderRef<'_>) -> Arc<str>;
 

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 #[allow(unreachable_pub, reason = "build.rs uses the same file")]
 mod join;
 
-pub use join::{batch, includes, lua_files, of_slots, sharded};
+pub use join::{batch, includes, lua_files, sharded};
 
 /// The text of a script as the crate sends it, such as that of `"rlock/acquire.lua"`.
 pub fn source(file: &str) -> String {
@@ -42,11 +42,6 @@ pub fn batch_hashes(file: &str) -> [String; 2] {
 /// Whether a script has a form for several calls.
 pub fn has_batch(file: &str) -> bool {
     include_str!("../../src/protocol/scripts.rs").contains(&format!("\"{file}\" of "))
-}
-
-/// The name under which a server of a cluster calls a script about locks of several slots.
-pub fn of_slots_hash(file: &str) -> String {
-    redis::Script::new(&of_slots(&source(file))).get_hash().to_owned()
 }
 
 /// The paths of all scripts below `lua/`.

@@ -48,7 +48,7 @@ async fn the_documented_rights_are_enough_in_a_cluster() {
     assert!(group.servers[to].calls("asking") > 0, "the call was sent on");
     group.close_slot(slot, to);
     guard.unlock().await.unwrap();
-    // Also the renewal of locks of several slots, which names their keys only to the script.
+    // Also their renewal.
     let hold = async |name: &str| ours.rlock(name).lock().await.unwrap();
     let names = ["b", "c", "d", "e"];
     let guards = [hold(names[0]).await, hold(names[1]).await, hold(names[2]).await, hold(names[3]).await];

@@ -5,11 +5,15 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use lockkeeper::{Error, Limits, LockClient, LockConfig, LockGuard, LockOptions, Process};
 use lockkeeper_memory::{MemoryServer, Network};
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, timeout};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::{Context, SubscriberExt};
 
 use crate::plan::{MS, SECOND};
 use crate::process_stream;
@@ -58,6 +62,32 @@ fn run<F: Future<Output = ()>>(test: impl FnOnce(Scene) -> F) {
         let locks = process.run(connecting).await.expect("a client");
         let scene = process.enter(|| test(Scene { network, ran, locks }));
         process.run(scene).await;
+    });
+}
+
+/// Panics at the event of a loss.
+struct Panics;
+
+impl<S: Subscriber> Layer<S> for Panics {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        assert!(!event.metadata().target().ends_with("hold"), "a layer of the user");
+    }
+}
+
+/// The first unlock is under way, so the background sends the second release.
+#[test]
+fn an_unlock_learns_the_answer_although_code_of_the_user_panics_in_the_background() {
+    run(async |Scene { network, locks, .. }| {
+        let (mut first, mut second) = (locks.rlock("a"), locks.rlock("b"));
+        let mut unlocking = pin!(first.lock().await.expect("it is free").unlock());
+        let guard = second.lock().await.expect("it is free");
+        assert!(unlocking.as_mut().now_or_never().is_none());
+        network.execute(&["DEL", "b"]);
+        let panics = tracing::subscriber::set_default(tracing_subscriber::registry().with(Panics));
+        let unlocked = guard.unlock().await;
+        drop(panics);
+        assert!(matches!(unlocked, Err(Error::NotHeld(_))), "{unlocked:?}");
+        unlocking.await.expect("it was held");
     });
 }
 

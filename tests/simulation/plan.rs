@@ -163,7 +163,7 @@ pub struct Plan {
     /// How many servers there are. A cluster, and a master with sentinels, is one.
     pub servers: usize,
     pub deployment: Deployment,
-    /// A command about several slots is refused: by a proxy in front of a cluster, or because the nodes know no flag for it.
+    /// A proxy in front of a cluster refuses commands about several slots.
     pub separates_slots: bool,
     /// An acquire waits for a replica.
     pub waits_for_replica: bool,
@@ -240,11 +240,7 @@ impl Plan {
             Mode::Hung => Vec::new(),
         };
         // Not drawn, and not in the worlds with which mutants and tests begin.
-        let separates_slots = match options.deployment {
-            Deployment::Servers => seed >= 10_000 && seed % 8 == 3,
-            Deployment::Cluster => seed % 8 == 4,
-            Deployment::Sentinels => false,
-        };
+        let separates_slots = options.deployment == Deployment::Servers && seed >= 10_000 && seed % 8 == 3;
         let mut faults = with_changes(options.deployment, seed, mode, faults);
         let waits_for_replica = waits_for_replica(options.deployment, seed);
         if waits_for_replica && mode == Mode::Chaos {
@@ -307,8 +303,6 @@ impl Plan {
         self.extras = Extras::draw(self.seed, self.kind);
         if self.can_switch() {
             self.extras = if self.seed < FIRST { Extras::default() } else { self.extras.for_changes() };
-            // A list is about several slots.
-            self.extras.looks &= !self.separates_slots;
         }
         if self.extras.nests {
             self.names = 3;

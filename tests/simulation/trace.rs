@@ -38,7 +38,7 @@ const FILES: [&str; 24] = [
 
 /// By its hash: the file, and whether the script is the form for several calls.
 static SCRIPTS: LazyLock<HashMap<String, (&'static str, bool)>> = LazyLock::new(|| {
-    let forms = [lua::hash, lua::sharded_hash, lua::of_slots_hash];
+    let forms = [lua::hash, lua::sharded_hash];
     let of_one = FILES.iter().flat_map(|file| forms.map(|hash| (hash(file), (*file, false))));
     let together = FILES.iter().filter(|file| lua::has_batch(file));
     of_one

@@ -162,9 +162,6 @@ impl World {
             // Not drawn, so that the worlds stay those that they were. Messages of a cluster need version 3.
             server.lack_version_3(plan.seed % 5 == 3 && plan.deployment != Deployment::Cluster);
             server.deny_tracking(plan.seed % 5 == 4);
-            if plan.deployment == Deployment::Cluster && plan.separates_slots {
-                server.lack_flag("allow-cross-slot-keys");
-            }
             if plan.faults.iter().any(|fault| matches!(fault, FaultKind::RestartOld | FaultKind::TakeOverOld))
             {
                 server.keep_history();

@@ -33,7 +33,6 @@ mod upkeep;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::FutureExt;
 pub(crate) use lingering::Confirmation;
 use owed::Owed;
 use state::{Began, Effects, Epoch, Owing, State};
@@ -200,7 +199,7 @@ impl Grant {
     pub(crate) fn lasts_until(self: &Arc<Self>, until: Moment, hold: &Hold, now: Moment) {
         let lease = hold.renewed_lease(self.lock.engine.config.watchdog_lease());
         self.event(now, |state| state.lasts_until(until, lease));
-        self.lock.engine.background.run(Arc::clone(self).kept(until).map(Ok).boxed());
+        self.lock.engine.background.run(Arc::clone(self).kept(until));
     }
 
     async fn kept(self: Arc<Self>, until: Moment) {

@@ -14,7 +14,7 @@ use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::jitter::Backoff;
 use crate::base::sync::nothing_is_locked;
 use crate::base::timer::{Instant, sleep, timeout};
-use crate::engine::background::{Job, Refused, Turn};
+use crate::engine::background::{Job, Turn};
 use crate::engine::hold::Hold;
 use crate::engine::line::lines::Receivers;
 use crate::engine::lock_ref::LockRef;
@@ -70,10 +70,7 @@ impl Owed {
     pub(crate) async fn release(&mut self) -> Result<(), Fault> {
         let Some(grant) = &self.0 else { return Ok(()) };
         if grant.is_taken_over() {
-            let _ = timeout(grant.lock.engine.config.retry_timeout(), grant.until_released()).await;
-            let is_answered = grant.ask(|state| state.given_back.is_none());
-            let late = || Fault::new(FaultKind::TimedOut, Sent::Unknown, "no answer in time");
-            return is_answered.then_some(()).ok_or_else(late);
+            return grant.is_released_in_time().await;
         }
         let connection = grant.lock.connection().await?;
         if grant.release_once(&connection).await? {
@@ -111,7 +108,8 @@ impl Grant {
         }
         let lock = Arc::clone(&self.lock);
         let undo = Undo::new(self, now);
-        if !lock.engine.background.release(lock.server(), move |turn| undo.job(Some(turn)))
+        lock.engine.background.release(&lock, lock.server(), |job, turn| undo.run(job, turn).boxed());
+        if lock.engine.background.is_gone()
             && let Some(unreported) = lock.engine.failed_releases.ask()
         {
             let LockId { name, key, server, .. } = lock.id();
@@ -192,30 +190,10 @@ impl Drop for Answered<'_> {
     }
 }
 
-/// Lists a grant among those that the background releases, until this value is dropped. A shutdown that gives up names
-/// one of these grants in its error.
-pub(crate) struct Listed {
-    grant: Arc<Grant>,
-    key: usize,
-}
-
-impl Listed {
-    pub(crate) fn new(grant: &Arc<Grant>) -> Self {
-        Self { grant: Arc::clone(grant), key: grant.lock.engine.undoing.add(Arc::clone(grant)) }
-    }
-}
-
-impl Drop for Listed {
-    fn drop(&mut self) {
-        self.grant.lock.engine.undoing.remove(self.key);
-    }
-}
-
 /// The release of an id in the background, until nothing can be left of it.
 struct Undo {
     grant: Arc<Grant>,
     _counted: Undoing,
-    _listed: Listed,
     /// When the lease has certainly ended, and no acquire can run.
     ends: Instant,
     refused: Backoff,
@@ -224,11 +202,19 @@ struct Undo {
 
 impl Undo {
     fn new(grant: Arc<Grant>, now: Moment) -> Self {
-        let (longest, late) = grant.ask(|state| (state.lease.longest, state.on_server.late_until()));
+        // A writer that was refused can have left an intent, which lasts for ten times its turn.
+        let intent = if grant.lock.protocol.stops_readers() {
+            10 * grant.lock.engine.config.writer_turn()
+        } else {
+            Duration::ZERO
+        };
+        let (longest, late) = grant.ask(|state| {
+            let lease = state.lease.longest;
+            (if state.lease.was_granted() { lease } else { lease.max(intent) }, state.on_server.late_until())
+        });
         let late = late.map_or(Duration::ZERO, |until| until.since(now));
         Self {
             _counted: grant.lock.engine.metrics.undoing(),
-            _listed: Listed::new(&grant),
             ends: Instant::now() + late + longest,
             refused: REFUSED,
             is_over: false,
@@ -236,14 +222,10 @@ impl Undo {
         }
     }
 
-    fn job(self, turn: Option<Turn>) -> Job {
-        self.run(turn).boxed()
-    }
-
-    /// Releases until the server has nothing, or gives up. Fails if the server refuses a release whose lease has not ended.
-    async fn run(mut self, mut turn: Option<Turn>) -> Result<(), Refused> {
+    /// Releases until the server has nothing, or gives up. Rests while the server refuses a release whose lease has not ended.
+    async fn run(mut self, job: Job, turn: Turn) {
         let lock = Arc::clone(&self.grant.lock);
-        let (engine, mut retry) = (&lock.engine, RETRY);
+        let (engine, mut retry, mut turn) = (&lock.engine, RETRY, Some(turn));
         loop {
             let (owing, late) = self.grant.ask(|state| (state.owing, state.on_server.late_until()));
             let mut behind = None;
@@ -257,7 +239,7 @@ impl Undo {
             let fault = match self.release_in_turn(turn.take(), behind).await {
                 Ok(true) => {
                     self.is_over = true;
-                    return Ok(());
+                    return;
                 }
                 Ok(false) => continue,
                 Err(fault) => fault,
@@ -288,16 +270,10 @@ impl Undo {
                     );
                 }
             }
-            if refused_again {
-                let (ends, pause) = (self.ends, self.refused.pause());
-                return Err(Refused {
-                    error: Box::new(lock.error(fault)),
-                    ends,
-                    pause,
-                    again: self.job(None),
-                });
+            if !refused_again {
+                return;
             }
-            return Ok(());
+            job.rest(self.refused.pause(), (self.ends, lock.error(fault))).await;
         }
     }
 
@@ -393,6 +369,14 @@ impl Grant {
         }
     }
 
+    /// Waits for the answer to a release of the background.
+    pub(crate) async fn is_released_in_time(&self) -> Result<(), Fault> {
+        let _ = timeout(self.lock.engine.config.retry_timeout(), self.until_released()).await;
+        let is_answered = self.ask(|state| state.given_back.is_none());
+        let late = || Fault::new(FaultKind::TimedOut, Sent::Unknown, "no answer in time");
+        is_answered.then_some(()).ok_or_else(late)
+    }
+
     /// Shows the hold count of an owner that released an inner hold, and retries after faults. Returns whether the server still has the hold.
     pub(crate) async fn show(self: &Arc<Self>, part: PartKey) -> Result<bool, Fault> {
         self.lock.check_runtime()?;
@@ -439,11 +423,10 @@ impl Grant {
     pub(super) fn show_soon(self: &Arc<Self>, part: PartKey) {
         let grant = Arc::clone(self);
         // A count that is only shown is not worth another try.
-        self.lock.engine.background.release(self.lock.server(), move |turn| {
+        self.lock.engine.background.release(&self.lock, self.lock.server(), move |_, turn| {
             async move {
                 let _ = grant.show_once(part).await;
                 drop(turn);
-                Ok(())
             }
             .boxed()
         });

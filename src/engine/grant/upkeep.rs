@@ -12,7 +12,7 @@ use crate::base::error::LockId;
 use crate::base::fault::Fault;
 use crate::engine::hold::{self, Hold};
 use crate::engine::scheduler::Key;
-use crate::protocol::{Batch, Call, RenewalReply, Row, millis, parse_renewal};
+use crate::protocol::{Call, RenewalReply, Row, Script, millis, parse_renewal};
 use crate::store;
 use crate::telemetry::Renewed;
 
@@ -94,7 +94,7 @@ impl Grant {
     }
 
     /// The script that renews this type of lock.
-    pub(crate) fn script(&self) -> &'static Batch {
+    pub(crate) fn script(&self) -> &'static Script {
         self.lock.protocol.renewal()
     }
 

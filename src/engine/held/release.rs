@@ -9,7 +9,7 @@ use tokio::task::unconstrained;
 use crate::base::fault::Fault;
 use crate::engine::background::Turn;
 use crate::engine::grant::Grant;
-use crate::engine::grant::owed::{Listed, Owed};
+use crate::engine::grant::owed::Owed;
 use crate::engine::retry::Tries;
 
 /// Releases, and retries after faults.
@@ -30,19 +30,21 @@ pub(super) async fn release(owed: Owed) -> Result<(), Fault> {
 /// Releases as [`release`] does, but lets the background send the command in its turn.
 async fn release_in_background(grant: &Arc<Grant>, owed: Owed) -> Result<(), Fault> {
     let (done, released) = oneshot::channel();
-    let listed = Listed::new(grant);
-    grant.lock.engine.background.release(grant.lock.server(), move |turn| {
-        async move {
-            // If the caller's future was dropped, nobody receives this result, and that is fine.
-            let _ = done.send(release_in_turn(owed, Some(turn)).await);
-            drop(listed);
-            Ok(())
-        }
-        .boxed()
+    let lock = &grant.lock;
+    lock.engine.background.release(lock, lock.server(), |_, turn| {
+        // If the caller's future was dropped, nobody receives this result, and that is fine.
+        release_in_turn(owed, Some(turn)).map(|result| _ = done.send(result)).boxed()
     });
     // `unconstrained`: a task that awaits thousands of releases spends its tokio budget on the first ones. With the
     // budget, it would poll the others in vain, again and again.
-    unconstrained(released).await.unwrap_or_else(|_| Err(grant.lock.runtime_gone()))
+    match unconstrained(released).await {
+        Ok(result) => result,
+        // Code of the user panicked, and another job goes on with the release. Or the runtime is gone.
+        Err(_) => {
+            let result = grant.is_released_in_time().await;
+            lock.check_runtime().and(result)
+        }
+    }
 }
 
 async fn release_in_turn(mut owed: Owed, turn: Option<Turn>) -> Result<(), Fault> {

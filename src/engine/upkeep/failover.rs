@@ -12,7 +12,6 @@ use futures_util::{FutureExt, StreamExt, stream};
 
 use crate::base::fault::Fault;
 use crate::base::limits::limits;
-use crate::engine::recent_releases::Release;
 use crate::engine::retry::Tries;
 use crate::engine::shared::Engine;
 use crate::protocol::{Call, ReleaseReply};
@@ -37,15 +36,13 @@ pub(crate) async fn act_on_each(mut switches: Switches, engine: Weak<Engine>) {
         let releasing = release_again(Arc::clone(&engine));
         let examined = Arc::clone(&engine);
         let examining = async move { examined.store.examine_master(&examined.config).await };
-        engine.background.run(join(releasing, examining).map(|_| Ok(())).boxed());
+        engine.background.run(join(releasing, examining).map(|_| ()));
     }
 }
 
 async fn release_again(engine: Arc<Engine>) {
     let releases = stream::iter(engine.releases.take());
-    releases
-        .for_each_concurrent(limits().repeated, |Release { route, call, .. }| repeat(&engine, route, call))
-        .await;
+    releases.for_each_concurrent(limits().repeated, |(route, call)| repeat(&engine, route, call)).await;
 }
 
 async fn repeat(engine: &Engine, route: Route, call: Call) {

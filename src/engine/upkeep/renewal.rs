@@ -29,15 +29,8 @@ const RETRY: u32 = 16;
 /// The holds that one command renews.
 type Items = Vec<Arc<Grant>>;
 
-/// Which holds of a server one command renews.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Scope {
-    /// All of the server's holds. In a cluster, those of all its slots.
-    All,
-    /// Those of one slot.
-    Slot,
-    One,
-}
+/// When some batches were sent, and the result of each.
+type Renewed = (Moment, Vec<Result<Vec<RenewalReply>, Fault>>);
 
 /// The duty of renewing leases.
 pub(crate) struct Renewal {
@@ -58,35 +51,17 @@ impl Renewal {
 
     /// Renews. If another server became the master meanwhile, renews once more, because only the answer of the new
     /// master counts.
-    async fn renew_on_master(
-        &self,
-        batches: &[Items],
-        lease: Duration,
-        spans_slots: bool,
-    ) -> (Moment, Vec<Result<Vec<RenewalReply>, Fault>>) {
+    async fn renew_on_master(&self, batches: &[Items], lease: Duration) -> Renewed {
         let switches = self.store.switch_count();
-        let result = self.renew(batches, lease, spans_slots).await;
-        if switches == self.store.switch_count() {
-            result
-        } else {
-            self.renew(batches, lease, spans_slots).await
-        }
+        let result = self.renew(batches, lease).await;
+        if switches == self.store.switch_count() { result } else { self.renew(batches, lease).await }
     }
 
-    /// Sends a command for each batch. Returns when they were sent, and their results. `spans_slots`: a batch can have
-    /// holds of several slots.
-    async fn renew(
-        &self,
-        batches: &[Items],
-        lease: Duration,
-        spans_slots: bool,
-    ) -> (Moment, Vec<Result<Vec<RenewalReply>, Fault>>) {
+    /// Sends a command for each batch.
+    async fn renew(&self, batches: &[Items], lease: Duration) -> Renewed {
         let now = clock::now();
-        let call = |items: &Items| {
-            let (script, lease, rows) =
-                (items[0].script(), millis(lease), items.iter().map(|item| item.row(now)));
-            if spans_slots { script.call_of_slots(lease, rows) } else { script.call(lease, rows) }
-        };
+        let call =
+            |items: &Items| items[0].script().call(millis(lease), items.iter().map(|item| item.row(now)));
         let calls: Vec<_> = batches.iter().map(call).collect();
         let connection = self.store.connection_of_upkeep(batches[0][0].lock.route).await;
         let sent = clock::now();
@@ -107,26 +82,20 @@ impl Renewal {
 
     /// Renews all these holds of one server.
     async fn renew_all(&self, lease: Duration, items: Items) {
-        let separate = self.store.separates_slots(items[0].lock.route);
-        let rest = match separate {
-            true => items,
-            false => self.serve(Scope::All, lease, vec![items]).await,
-        };
-        let rest = self.serve(Scope::Slot, lease, by_slot(rest)).await;
+        let is_divided = self.store.separates_slots(items[0].lock.route);
+        let rest = self.serve(lease, if is_divided { by_slot(items) } else { vec![items] }).await;
         // What is left is renewed one hold at a time: such a command can follow a redirection to the server that has
         // its key.
-        join_all(rest.into_iter().map(|item| self.serve(Scope::One, lease, vec![vec![item]]))).await;
+        join_all(rest.into_iter().map(|item| self.serve(lease, vec![vec![item]]))).await;
     }
 
-    /// Renews these batches of one server. Returns the holds that are to be renewed with fewer in each command.
-    async fn serve(&self, scope: Scope, lease: Duration, batches: Vec<Items>) -> Items {
-        let Some(first) = batches.first() else { return Vec::new() };
-        let (route, spans_slots) = (first[0].lock.route, scope == Scope::All && self.store.is_cluster());
-        let (sent, results) = self.renew_on_master(&batches, lease, spans_slots).await;
+    /// Renews these batches of one server. Returns the holds that are to be renewed one at a time.
+    async fn serve(&self, lease: Duration, batches: Vec<Items>) -> Items {
+        let (sent, results) = self.renew_on_master(&batches, lease).await;
         let (mut divided, now) = (Vec::new(), clock::now());
         for (items, result) in batches.into_iter().zip(results) {
-            let is_divisible = spans_slots || (scope != Scope::One && items.len() > 1);
-            let wants_less = |fault: &Fault| is_divisible && self.wants_less(fault, spans_slots, route);
+            let (is_divisible, route) = (items.len() > 1, items[0].lock.route);
+            let wants_less = |fault: &Fault| is_divisible && self.wants_less(fault, route);
             match result {
                 Ok(replies) => {
                     for (item, reply) in items.into_iter().zip(replies) {
@@ -150,21 +119,13 @@ impl Renewal {
         divided
     }
 
-    /// Whether smaller batches can succeed where a batch failed with this fault.
-    fn wants_less(&self, fault: &Fault, spans_slots: bool, route: Route) -> bool {
-        let is_for_ever = match fault.kind {
-            FaultKind::SeveralSlots => true,
-            // The server does not know the flag `allow-cross-slot-keys`, or wants a script to declare its keys. It will
-            // refuse every such batch.
-            FaultKind::Rejected => spans_slots,
-            _ => false,
-        };
+    /// Whether single holds can be renewed where a batch failed with this fault.
+    fn wants_less(&self, fault: &Fault, route: Route) -> bool {
+        let is_for_ever = fault.kind == FaultKind::SeveralSlots;
         if is_for_ever {
             self.store.separate_slots(route);
         }
-        // A batch of several slots declares no keys, and a replica redirects only a command with keys. So smaller
-        // batches with keys follow.
-        is_for_ever || fault.kind == FaultKind::Split || (spans_slots && fault.kind == FaultKind::ReadOnly)
+        is_for_ever || fault.kind == FaultKind::Split
     }
 
     fn failed(&self, items: Items, lease: Duration, fault: &Fault) {
@@ -195,7 +156,7 @@ impl Duty for Renewal {
 
     fn begin(&self, item: &Arc<Grant>, key: Key) -> Option<Self::Group> {
         let lease = item.begin_renewal(key, clock::now())?;
-        Some((self.store.address(item.lock.route), item.script().file(), lease))
+        Some((self.store.address(item.lock.route), item.script().file, lease))
     }
 
     async fn run(&self, (.., lease): Self::Group, items: Vec<Arc<Grant>>) {

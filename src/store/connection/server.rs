@@ -141,7 +141,7 @@ impl Server {
 
     /// Whether each command has to be about the keys of one slot.
     pub(crate) fn separates_slots(&self) -> bool {
-        self.separates_slots.load(Ordering::Relaxed) > self.link.generation()
+        self.link.has_slots || self.separates_slots.load(Ordering::Relaxed) > self.link.generation()
     }
 
     /// From now on, each command has to be about the keys of one slot. A later generation can lead to another server.

@@ -212,9 +212,7 @@ impl Oracle {
         ask: &mut dyn FnMut(&[&str]) -> Vec<u8>,
     ) {
         let kind = self.plan.kind;
-        // A renewal of several slots names no keys.
-        let is_about = |name| self.plan.can_switch() || script.is_about(name);
-        let names: Vec<_> = (0..self.waits.names()).filter(|name| is_about(NAMES[*name])).collect();
+        let names: Vec<_> = (0..self.waits.names()).filter(|name| script.is_about(NAMES[*name])).collect();
         for name in &names {
             for problem in self.leases.update(now, (server, *name), kind, script, ask) {
                 self.violate(now, "l", problem);

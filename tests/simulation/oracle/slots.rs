@@ -10,7 +10,7 @@ const UNDER_WAY: Duration = Duration::from_millis(500);
 impl Oracle {
     /// Rule o: a server that refused a command about several slots gets none on this connection any more.
     pub fn refuses_slots(&mut self, now: Duration, connection: (usize, u64), reply: &[u8]) {
-        if !reply.starts_with(b"-CROSSSLOT") && !reply.starts_with(b"-ERR Unexpected flag") {
+        if !reply.starts_with(b"-CROSSSLOT") {
             return;
         }
         self.count("refused slots");

@@ -238,7 +238,7 @@ impl Sender {
         if calls.is_empty() {
             return;
         }
-        let mut groups = grouped(calls, server.link.has_slots || server.separates_slots());
+        let mut groups = grouped(calls, server.separates_slots());
         for group in groups.iter_mut().filter(|group| group.calls.len() > 1 && group.mode == Mode::Together) {
             // The first batch of a script is sent with the text, which loads the script. If it were sent by a hash that
             // the server does not know, later calls would overtake it.
