@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::support::events::Events;
 use crate::support::{
-    Faults, MS, Proxy, SECOND, Scene, calls_of, connect, eventually, lua, patient, poll_until, soon, timed,
+    Faults, LIMIT, MS, Proxy, SECOND, Scene, calls_of, connect, eventually, lua, patient, poll_until, soon, timed,
 };
 
 /// So many calls of an idle connection are sent alone. The others go out together.
@@ -283,7 +283,7 @@ async fn a_call_that_was_dropped_while_it_waited_is_not_sent() {
 async fn a_burst_is_answered_as_the_server_answers() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
-    let locks = connect(proxy.url(), on_one_connection()).await;
+    let locks = connect(proxy.url(), on_one_connection().command_timeout(LIMIT * 2)).await;
     warm(&locks).await;
     // The reply to the third command does not come, so no later one comes either.
     proxy.swallow(2, false, calls_of("rlock/acquire.lua"));
@@ -311,7 +311,7 @@ async fn a_burst_is_answered_as_the_server_answers() {
 async fn calls_that_were_given_up_are_in_flight_until_they_are_answered() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
-    let locks = connect(proxy.url(), on_one_connection().command_timeout(10 * SECOND)).await;
+    let locks = connect(proxy.url(), on_one_connection().command_timeout(LIMIT * 2)).await;
     warm(&locks).await;
     let acquires = counted(&proxy, "rlock/acquire.lua");
     proxy.set(Faults::replies_held());

@@ -120,10 +120,10 @@ async fn waiters_with_a_lease_or_a_token_are_granted_by_the_server() {
     for (name, make) in [
         (
             "lease",
-            Box::new(|| queued(&scene, &locks, lock().with(&fixed(20 * SECOND))).boxed_local())
+            Box::new(|| queued(&scene, &locks, lock().with(&fixed(30 * SECOND))).boxed_local())
                 as Box<dyn Fn() -> _>,
         ),
-        ("max_hold", Box::new(|| queued(&scene, &locks, lock().with(&at_most(20 * SECOND))).boxed_local())),
+        ("max_hold", Box::new(|| queued(&scene, &locks, lock().with(&at_most(60 * SECOND))).boxed_local())),
         ("token", Box::new(|| queued(&scene, &locks, locks.fenced_lock("a")).boxed_local())),
     ] {
         let first = lock().lock().await.unwrap();

@@ -59,7 +59,9 @@ async fn a_call_for_several_permits_is_not_overtaken_by_handing_over() {
     let batch = soon(batch).await.unwrap();
     assert_eq!(batch.num_permits(), 2);
     batch.unlock().await.unwrap();
-    soon(small).await.unwrap().unlock().await.unwrap();
+    let small = soon(small).await.unwrap();
+    assert_eq!(semaphore.available_permits().await.unwrap(), 1, "it has what it asked for");
+    small.unlock().await.unwrap();
     is_whole(&scene, &semaphore, 2).await;
     drop(semaphore);
     end(scene, [locks]).await;
