@@ -11,7 +11,8 @@ use tokio::time::timeout;
 
 use crate::support::events::Events;
 use crate::support::{
-    Faults, LIMIT, MS, Proxy, SECOND, Scene, calls_of, connect, eventually, lua, patient, poll_until, soon, timed,
+    Faults, LIMIT, MS, Proxy, SECOND, Scene, calls_of, connect, eventually, lua, patient, poll_until, soon,
+    timed,
 };
 
 /// So many calls of an idle connection are sent alone. The others go out together.

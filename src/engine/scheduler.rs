@@ -11,7 +11,7 @@ use std::future::pending;
 use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
@@ -75,8 +75,8 @@ struct Shared<T> {
 
 struct List<T> {
     due: BTreeMap<Key, Arc<T>>,
-    /// The batches that are being run.
-    running: Slab<Vec<Arc<T>>>,
+    /// The batches that are being run. Weak: if the task ends meanwhile, nobody removes them.
+    running: Slab<Vec<Weak<T>>>,
     /// Distinguishes items that are due in the same nanosecond.
     next: NonZeroU64,
     /// When the task looks at the list next. `None`: the list is empty, and the task rests until an item comes.
@@ -181,8 +181,8 @@ impl<T: Send + Sync + 'static> Scheduler<T> {
     /// Returns all items, also those that are running.
     pub(crate) fn items(&self) -> Vec<Arc<T>> {
         let list = lock(&self.0.list);
-        let running = list.running.iter().flat_map(|(_, batch)| batch);
-        list.due.values().chain(running).map(Arc::clone).collect()
+        let running = list.running.iter().flat_map(|(_, batch)| batch).filter_map(Weak::upgrade);
+        list.due.values().map(Arc::clone).chain(running).collect()
     }
 
     /// Ends the task. Returns the items that were in the list: drop them while no mutex is locked.
@@ -292,14 +292,14 @@ fn serve<'a, D: Duty>(
     (group, batch): Batch<D>,
     pause: Duration,
 ) -> impl Future<Output = ()> + 'a {
-    let key = lock(&shared.list).running.insert(batch.clone());
+    let key = lock(&shared.list).running.insert(batch.iter().map(Arc::downgrade).collect());
     async move {
         if !pause.is_zero() {
             sleep(pause).await;
         }
         // A panic here is one of the user's code, such as a `tracing` layer. It must not end what comes after.
-        let has_panicked = AssertUnwindSafe(duty.run(group, batch)).catch_unwind().await.is_err();
-        let batch = lock(&shared.list).running.remove(key);
+        let has_panicked = AssertUnwindSafe(duty.run(group, batch.clone())).catch_unwind().await.is_err();
+        lock(&shared.list).running.remove(key);
         if has_panicked {
             batch.iter().for_each(|item| recover(duty, item));
         }
