@@ -301,6 +301,18 @@ mod tests {
         .boxed()
     }
 
+    #[tokio::test]
+    async fn a_server_has_a_thousand_turns_of_its_own_and_futures_as_many() {
+        let background = Background::start();
+        let turn = |server: &str| background.turn(&Arc::from(server)).now_or_never();
+        let mut turns: Vec<_> = (0..1_000).map(|_| turn("silent")).collect();
+        assert!(turns.iter().all(Option::is_some) && turn("silent").is_none() && turn("well").is_some());
+        drop(turns.pop());
+        assert!(turn("silent").is_some());
+        let mut direct: Vec<_> = (0..1_001).map(|_| background.direct()).collect();
+        assert!(direct.pop().unwrap().is_none() && direct.iter().all(Option::is_some));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_job_that_rests_is_run_once_more_when_the_client_is_dropped() {
         let (background, runs) = (Background::start(), Arc::new((AtomicUsize::new(0), Notify::new())));
