@@ -201,3 +201,22 @@ impl Job {
         let _ = timeout(pause, drains.until(|count| count > seen)).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_has_a_thousand_turns_of_its_own_and_futures_as_many() {
+        let background = Background::start();
+        let turn = |server: &str| background.turn(&Arc::from(server)).now_or_never();
+        let mut turns: Vec<_> = (0..1_000).map(|_| turn("silent")).collect();
+        assert!(turns.iter().all(Option::is_some) && turn("silent").is_none() && turn("well").is_some());
+        drop(turns.pop());
+        assert!(turn("silent").is_some());
+        let mut direct: Vec<_> = (0..1_001).map(|_| background.direct()).collect();
+        assert!(direct.pop().unwrap().is_none() && direct.iter().all(Option::is_some));
+    }
+}
