@@ -255,19 +255,11 @@ impl LockRef {
         self.engine.store.run_and_tell(connection, call, &self.keys.channel).await
     }
 
-    /// The owner with this number, without the id of the client. `None`: permits have no owner.
-    pub(crate) fn short_owner(&self, number: u64) -> Option<Arc<str>> {
-        let id = self.protocol.id(self.engine.id, number, 1);
-        let field = self.protocol.field(self.holder(&id, number)).to_string();
-        if self.protocol.has_permits() { None } else { field.split_once(':').map(|(_, owner)| owner.into()) }
-    }
-
-    /// The owner, without the id of the client, of the waiter that this channel wakes, and the command that asks for its place. `None`: the
-    /// lock has no queue.
-    pub(crate) fn place(&self, channel: &str) -> Option<(Arc<str>, Call)> {
+    /// The command that asks for the place of the waiter that this channel wakes. `None`: the lock has no queue.
+    pub(crate) fn place(&self, channel: &str) -> Option<Call> {
         let queue = self.protocol.queue()?;
         let waiter = channel.strip_prefix(&*self.keys.channel)?.strip_prefix(':')?;
-        Some((waiter.split_once(':')?.1.into(), queue.place(&self.keys, waiter)))
+        Some(queue.place(&self.keys, waiter))
     }
 
     /// The line of those who wait for this lock.

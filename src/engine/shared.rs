@@ -59,8 +59,8 @@ pub(crate) struct Engine {
     pub(crate) undoing: UnderWay<Grant>,
     /// A second background, for work on which no lock depends.
     pub(crate) beside: Background,
-    /// The calls that wait. `None`: the diagnosis is switched off.
-    pub(crate) waits: Option<Arc<Waits<Grant>>>,
+    /// `None`: the diagnosis is switched off.
+    pub(crate) waits: Option<Arc<Waits>>,
     pub(crate) releases: RecentReleases,
     /// The holds of which the server tells that somebody changed their key.
     pub(crate) tracked: Arc<Tracked<Grant>>,
@@ -77,7 +77,7 @@ impl Engine {
     pub(crate) async fn connect(
         source: Source,
         config: LockConfig,
-        waits: Option<Arc<Waits<Grant>>>,
+        waits: Option<Arc<Waits>>,
     ) -> Result<Arc<Self>> {
         let (lines, listeners) = (Arc::new(Lines::new()), Arc::<Listeners>::default());
         let messages = Arc::new(Messages { lines: Arc::clone(&lines), listeners: Arc::clone(&listeners) });

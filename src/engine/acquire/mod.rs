@@ -7,10 +7,11 @@ pub(crate) mod acquirer;
 pub(crate) mod attempts;
 pub(crate) mod call;
 mod claim;
-mod listed;
+pub(crate) mod wait;
 
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio::task::consume_budget;
@@ -18,13 +19,12 @@ use tokio::task::consume_budget;
 use attempts::{Attempts, Before};
 use call::Outcome;
 pub(crate) use claim::claim;
-use listed::Listed;
+use wait::{Wait, Waiting};
 
 use super::grant::pending::PendingHold;
 use super::grant::sharing::{Given, Offer, join, keep_for_readers};
 use super::handle::Handle;
-use super::line::lines::{Asking, Begin};
-use super::line::place::Place;
+use super::line::lines::{Asking, Place};
 use super::line::state::Polled;
 use super::retry::Tries;
 use crate::base::clock::Moment;
@@ -73,8 +73,8 @@ pub(crate) async fn acquire(
     let handle = &*handle;
     handle.check_lock()?;
     let limits = Deadlines::new(limit, handle.config())?;
-    let listed = Listed::new(matches!(limit, WaitLimit::StandBy));
-    let mut call = Call { handle, caller, limits, start: clock::now(), listed };
+    let is_standby = matches!(limit, WaitLimit::StandBy);
+    let mut call = Call { handle, caller, limits, start: clock::now(), is_standby, waiting: None };
     if handle.can_share() {
         // Yield before joining: a join never suspends, so a loop of joins would starve the other tasks of this thread.
         // Do not yield after the join: an unpolled future would keep the hold that it joined, and no reader could be
@@ -93,8 +93,12 @@ pub(crate) async fn acquire(
         end(before, handle, limits).await;
     }
     let waits = !is_try && !attempts.is_reentry();
-    let begin = if waits { call.begins() } else { Begin::Ask(None) };
-    let Begin::Ask(asking) = begin else {
+    let asking = if waits {
+        handle.lock.engine.lines.begin(&handle.lock.line(), handle.can_share())
+    } else {
+        Some(Asking(None))
+    };
+    let Some(asking) = asking else {
         drop(attempts);
         let place = call.place(None);
         return call.stands(place).await;
@@ -141,7 +145,9 @@ struct Call<'a> {
     limits: Option<Deadlines>,
     /// When the call began.
     start: Moment,
-    listed: Listed,
+    is_standby: bool,
+    /// The call stands in the line, or stood there.
+    waiting: Option<Waiting>,
 }
 
 impl Call<'_> {
@@ -150,12 +156,6 @@ impl Call<'_> {
     fn joined(&self) -> Option<Given> {
         let Handle { lock, owner, .. } = self.handle;
         if owner.is_idle(self.start) { join(lock, owner.key, self.caller, self.start) } else { None }
-    }
-
-    /// Decides whether the call attempts for itself.
-    fn begins(&self) -> Begin<Offer> {
-        let Handle { lock, .. } = self.handle;
-        lock.engine.lines.begin(&lock.line(), self.handle.can_share())
     }
 
     /// Attempts once. The time limit of the call can pass before any answer. `None` would tell the caller that another owner holds the lock,
@@ -171,13 +171,12 @@ impl Call<'_> {
     }
 
     /// Ends a call to which the server granted the lock.
-    fn granted(&mut self, mut attempts: Attempts, asking: Option<Asking<Offer>>) -> Result<HeldLock> {
+    fn granted(&mut self, mut attempts: Attempts, asking: Asking<Offer>) -> Result<HeldLock> {
         attempts.end_earlier();
         attempts.is_granted_beside_line();
         let held = attempts.take(self.handle, self.start);
-        if let Some(asking) = asking {
-            asking.is_granted(self.handle.standing(), || keep_for_readers(&self.handle.lock, clock::now()));
-        }
+        let Handle { lock, .. } = self.handle;
+        asking.is_granted(|| (keep_for_readers(lock, clock::now()), self.handle.standing()));
         held
     }
 
@@ -190,11 +189,22 @@ impl Call<'_> {
         Ok(held)
     }
 
-    fn place(&self, attempted: Option<(Attempts, Outcome)>) -> Place<Offer> {
-        let lock = &self.handle.lock;
+    fn place(&mut self, attempted: Option<(Attempts, Outcome)>) -> Place<Offer> {
+        let Handle { lock, owner, .. } = self.handle;
+        let wait = Arc::new(Wait {
+            lock: Arc::clone(lock),
+            owner: Arc::clone(owner),
+            caller: self.caller,
+            since: self.start,
+            is_standby: self.is_standby,
+            is_refused: AtomicBool::default(),
+            due: Mutex::default(),
+            holders_seen: OnceLock::default(),
+        });
         // A call with a time limit waits until the limit.
         let patience = self.limits.is_none().then(|| self.handle.config().retry_timeout());
-        let place = acquirer::stand(lock, self.handle.standing(), patience, attempted);
+        let place = acquirer::stand(&wait, (self.handle.standing(), patience), attempted);
+        self.waiting = Some(Waiting::begins(wait, place.is_answered()));
         if lock.protocol.stops_readers() {
             // A writer of this client waits from here on, so no reader of the client joins a lingering hold any more.
             // End the lingering now. Otherwise the writer would wait until it is over.
@@ -208,9 +218,6 @@ impl Call<'_> {
         let Handle { lock, owner, metrics, .. } = self.handle;
         let mut waiting = metrics.waiting();
         waiting.begins();
-        if place.is_answered() {
-            self.listed.waits(self.handle, self.caller, self.start, &place);
-        }
         loop {
             let Some(got) = self.waits(&place).await? else { return self.end_of_time(place).await };
             let now = clock::now();
@@ -219,14 +226,14 @@ impl Call<'_> {
                 Polled::Takes(offer) => {
                     let given = offer.accept(owner.key, self.caller, now);
                     if given.is_none() {
-                        place.asks_again();
+                        place.line.change(|state, now| state.hears(now)); // so that it asks again
                     }
                     given
                 }
                 Polled::Joins => join(lock, owner.key, self.caller, now),
             };
             if let Some(given) = given {
-                self.listed.ends(WaitOutcome::Granted);
+                self.ends(WaitOutcome::Granted);
                 // The call leaves the line when it has the hold.
                 return self.takes(given).map(Some);
             }
@@ -234,14 +241,13 @@ impl Call<'_> {
     }
 
     /// Waits until the line has something for the call. `None`: the time limit of the call has passed.
-    async fn waits(&mut self, place: &Place<Offer>) -> Result<Option<Polled<Offer, Error>>> {
-        let (handle, caller, start) = (self.handle, self.caller, self.start);
+    async fn waits(&self, place: &Place<Offer>) -> Result<Option<Polled<Offer, Error>>> {
+        let handle = self.handle;
         // The task of the line ends calls whose attempts fail for too long. If the client's runtime does not run, nobody attempts, and
         // this call gives up by itself.
         let patience = handle.config().retry_timeout().max(2 * handle.config().command_timeout());
         let (mut looks_at, mut seen) = (self.limits.is_none().then(|| Instant::now() + patience), None);
         let got = {
-            let listed = &mut self.listed;
             let next = pin!(async {
                 let mut next = pin!(place.next());
                 loop {
@@ -249,9 +255,8 @@ impl Call<'_> {
                         biased;
                         got = &mut next => return Some(got),
                         () = handle.lock.engine.ended() => return None,
-                        () = elapsed(listed.lists_at(handle, start)) => listed.waits(handle, caller, start, place),
                         () = elapsed(looks_at) => {
-                            let retry_at = place.retry_at();
+                            let retry_at = place.line.with(|state| state.retry_at());
                             if let Some(error) = place.error().filter(|_| retry_at == seen) {
                                 return Some(Polled::Ends(error));
                             }
@@ -278,12 +283,16 @@ impl Call<'_> {
         if !place.is_answered() {
             return Err(self.error(late()));
         }
-        self.listed.ends(WaitOutcome::TimedOut);
+        self.ends(WaitOutcome::TimedOut);
         let line = Arc::clone(&place.line);
         drop(place);
         // So that this call leaves no place in a queue, and readers are admitted again after a writer.
         let _ = timeout(self.handle.config().command_timeout() / 2, line.ended()).await;
         Ok(None)
+    }
+
+    fn ends(&mut self, outcome: WaitOutcome) {
+        self.waiting.iter_mut().for_each(|waiting| waiting.outcome = outcome);
     }
 
     fn error(&self, fault: Fault) -> Error {
