@@ -15,7 +15,7 @@ pub(crate) struct Messages<O: Offered> {
 
 impl<O: Offered> Listener for Messages<O> {
     fn subscribed(&self, channel: &str) {
-        if !self.lines.subscribed(channel) {
+        if !self.lines.has_messages(channel, true) {
             self.listeners.tell(channel);
         }
     }
@@ -27,7 +27,9 @@ impl<O: Offered> Listener for Messages<O> {
     }
 
     fn disconnected(&self, channels: &BTreeSet<Arc<str>>) {
-        self.lines.disconnected(channels);
+        for channel in channels {
+            self.lines.has_messages(channel, false);
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! What all handles and guards of one client share.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::future::join;
@@ -29,6 +30,7 @@ use crate::engine::scheduler::{NO_TICK, Scheduler};
 use crate::engine::tracked::Tracked;
 use crate::engine::under_way::UnderWay;
 use crate::engine::waits::Waits;
+use crate::protocol::LockType;
 use crate::store::{Change, ClientName, OpenError, Source, Store};
 use crate::telemetry::OfClient;
 use crate::telemetry::report::Limit;
@@ -45,6 +47,8 @@ pub(crate) struct Engine {
     pub(crate) listeners: Arc<Listeners>,
     pub(crate) queue_names: QueueNames,
     pub(crate) reported_totals: ReportedTotals,
+    /// By the lock and its type: the question whether somebody waits.
+    pub(crate) wanted: Mutex<HashMap<(Arc<str>, LockType), Weak<Watched>>>,
     pub(crate) periods: Periods,
     /// The rules for locks that one owner holds, and for locks that several owners can hold together.
     rules: [Rules; 2],
@@ -102,6 +106,7 @@ impl Engine {
             listeners,
             queue_names: QueueNames::default(),
             reported_totals: ReportedTotals::default(),
+            wanted: Mutex::default(),
             periods,
             rules,
             renewals: Scheduler::new(periods.renewal_tick()),

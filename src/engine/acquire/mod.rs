@@ -14,13 +14,15 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::task::consume_budget;
 
-use attempts::{Attempts, Before};
+use attempts::Attempts;
 use call::Outcome;
 pub(crate) use claim::claim;
 use wait::{Wait, Waiting};
 
+use super::grant::Grant;
 use super::grant::pending::PendingHold;
 use super::grant::sharing::{Given, Offer, join, keep_for_readers};
 use super::handle::Handle;
@@ -90,7 +92,7 @@ pub(crate) async fn acquire(
     // list. With the check before, an acquire could begin for which the shutdown does not wait.
     handle.check_open()?;
     if !before.is_empty() {
-        end(before, handle, limits).await;
+        end(&before, handle, limits).await;
     }
     let waits = !is_try && !attempts.is_reentry();
     let asking = if waits {
@@ -338,9 +340,9 @@ impl Deadlines {
 
 /// Waits for the end of what this owner held or attempted before, so that the owner does not block itself. At most for
 /// half of `command_timeout`: the call needs the rest of its time for the attempt.
-async fn end(mut before: Before, handle: &Handle, limits: Option<Deadlines>) {
+async fn end(before: &[Arc<Grant>], handle: &Handle, limits: Option<Deadlines>) {
     let enough = handle.config().command_timeout() / 2;
-    let ended = timeout(enough, before.end());
+    let ended = timeout(enough, join_all(before.iter().map(|grant| grant.until_released())));
     let _ = match limits {
         Some(limits) => timeout_at(limits.end(), ended).await.ok(),
         None => Some(ended.await),

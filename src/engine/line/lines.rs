@@ -4,7 +4,7 @@
 //! nothing else is locked beside one.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,7 +39,7 @@ pub(crate) struct Lines<O: Offered> {
     /// How many lines there are, so that a free lock need not lock the map if nobody waits for anything.
     count: AtomicUsize,
     /// The client's runtime, on which the tasks of the lines run.
-    runtime: Handle,
+    pub(crate) runtime: Handle,
 }
 
 /// The lines of one channel. Readers and writers of a lock have two, and locks can share a channel, as `a` and `{a}` do.
@@ -187,33 +187,26 @@ impl<O: Offered> Lines<O> {
     ///
     /// Redisson sends `0` for one waiter and `1` for all; here the line asks for all.
     pub(crate) fn wake(&self, channel: &str) -> bool {
-        let lines = self.on(channel);
-        lines.iter().for_each(|line| line.change(State::<O>::hears));
-        !lines.is_empty()
+        self.tell(channel, State::<O>::hears)
     }
 
-    /// Records that messages arrive on a channel from now on: the lock perhaps became free before. False: the channel has no lines.
-    pub(crate) fn subscribed(&self, channel: &str) -> bool {
-        let lines = self.on(channel);
-        lines.iter().for_each(|line| line.change(|state, now| state.has_messages(true, now)));
-        !lines.is_empty()
+    /// Records whether messages arrive on a channel from now on: the lock perhaps became free before. False: the channel has no lines.
+    pub(crate) fn has_messages(&self, channel: &str, has_messages: bool) -> bool {
+        self.tell(channel, |state, now| state.has_messages(has_messages, now))
     }
 
-    /// Records that messages no longer arrive on these channels.
-    pub(crate) fn disconnected(&self, channels: &BTreeSet<Arc<str>>) {
-        for line in channels.iter().flat_map(|channel| self.on(channel)) {
-            line.change(|state, now| state.has_messages(false, now));
+    fn tell(&self, channel: &str, event: impl Fn(&mut State<O>, Moment) -> Effects<O>) -> bool {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return false;
         }
+        let lines = lock(&self.map).get(channel).cloned().unwrap_or_default();
+        lines.iter().for_each(|line| line.change(&event));
+        !lines.is_empty()
     }
 
     /// Wakes all lines.
     pub(crate) fn wake_all(&self) {
-        let mut lines: Vec<_> =
-            lock(&self.map).iter().map(|(channel, lines)| (Arc::clone(channel), lines.clone())).collect();
-        lines.sort_by(|(one, _), (other, _)| one.cmp(other)); // always in the same order
-        for line in lines.iter().flat_map(|(_, lines)| lines) {
-            line.change(State::<O>::hears);
-        }
+        self.all().iter().for_each(|line| line.change(State::<O>::hears));
     }
 
     /// Releases what is open in any line: the client is shut down.
@@ -230,15 +223,12 @@ impl<O: Offered> Lines<O> {
         self.all().iter().flat_map(calls).collect()
     }
 
+    /// All lines, always in the same order.
     fn all(&self) -> Vec<Arc<Line<O>>> {
-        lock(&self.map).values().flatten().map(Arc::clone).collect()
-    }
-
-    fn on(&self, channel: &str) -> OnChannel<O> {
-        if self.count.load(Ordering::Acquire) == 0 {
-            return OnChannel::new();
-        }
-        lock(&self.map).get(channel).cloned().unwrap_or_default()
+        let mut lines: Vec<_> =
+            lock(&self.map).iter().map(|(channel, lines)| (Arc::clone(channel), lines.clone())).collect();
+        lines.sort_by(|(one, _), (other, _)| one.cmp(other));
+        lines.into_iter().flat_map(|(_, lines)| lines).collect()
     }
 
     /// Subscribes for a line, unless it is subscribed already.
