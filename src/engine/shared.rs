@@ -47,8 +47,7 @@ pub(crate) struct Engine {
     pub(crate) listeners: Arc<Listeners>,
     pub(crate) queue_names: QueueNames,
     pub(crate) reported_totals: ReportedTotals,
-    /// By the lock and its type: the question whether somebody waits.
-    pub(crate) wanted: Mutex<HashMap<(Arc<str>, LockType), Weak<Watched>>>,
+    pub(crate) wanted: Mutex<Questions>,
     pub(crate) periods: Periods,
     /// The rules for locks that one owner holds, and for locks that several owners can hold together.
     rules: [Rules; 2],
@@ -75,6 +74,9 @@ pub(crate) struct Engine {
     /// 1 from the shutdown on.
     closing: Watched,
 }
+
+/// The questions whether somebody waits, by the lock and its type.
+type Questions = HashMap<(Arc<str>, LockType), Weak<Watched>>;
 
 impl Engine {
     /// Connects. Without its tasks, see [`start`](crate::engine::start).

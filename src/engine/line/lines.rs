@@ -45,6 +45,9 @@ pub(crate) struct Lines<O: Offered> {
 /// The lines of one channel. Readers and writers of a lock have two, and locks can share a channel, as `a` and `{a}` do.
 type OnChannel<O> = SmallVec<[Arc<Line<O>>; 1]>;
 
+/// The calls that wait, each with its line.
+type Calls<O> = Vec<(Arc<Line<O>>, Arc<<O as Offered>::Call>)>;
+
 /// Selects a line, and says of what kind it is.
 pub(crate) struct Of<'a> {
     pub(crate) keys: &'a LockKeys,
@@ -214,8 +217,7 @@ impl<O: Offered> Lines<O> {
         self.all().iter().for_each(|line| drop(line.with(|state| state.task_ends())));
     }
 
-    /// Returns the calls that wait, and their lines.
-    pub(crate) fn calls(&self) -> Vec<(Arc<Line<O>>, Arc<O::Call>)> {
+    pub(crate) fn calls(&self) -> Calls<O> {
         let calls = |line: &Arc<Line<O>>| {
             let inner = lock(&line.inner);
             inner.calls.values().map(|call| (Arc::clone(line), Arc::clone(call))).collect::<Vec<_>>()
