@@ -114,8 +114,7 @@ type Told<'a> = (&'a str, &'a str, &'a str);
 fn tell(scene: &Scene, client: &str, told: &[Told<'_>]) {
     let short = |owner: &str| owner.split_once(':').map_or(owner, |(_, short)| short).to_owned();
     let waits = told.iter().map(|(owner, _, lock)| {
-        let waiter = format!("999{}", short(owner));
-        json!({"owner": waiter, "held": [short(owner)], "lock": lock, "at": "src/main.rs:7", "age": 5_000})
+        json!({"is_exclusive": true, "held": [short(owner)], "lock": lock, "at": "src/main.rs:7", "age": 5_000})
     });
     let holds = told.iter().map(|(owner, held, _)| {
         json!({"owner": short(owner), "lock": held, "kind": "rlock", "at": "src/main.rs:6", "age": 5_000})
@@ -228,8 +227,8 @@ async fn of_many_calls_that_perhaps_are_the_holders_the_oldest_are_named_first()
     // The order of neither the names nor the numbers.
     let ages = [5, 12, 7, 3, 11, 9, 4, 8, 10, 6];
     let waits = ages.iter().enumerate().map(|(number, age)| {
-        let (owner, lock) = (format!("999{number}"), format!("lock {number}"));
-        json!({"owner": owner, "held": [], "lock": lock, "at": "src/main.rs:7", "age": age * 1_000})
+        let lock = format!("lock {number}");
+        json!({"is_exclusive": true, "held": [], "lock": lock, "at": "src/main.rs:7", "age": age * 1_000})
     });
     let waits = waits.collect::<Vec<_>>();
     let text = json!({"identity": "", "waits": waits, "holds": [], "more": 0}).to_string();

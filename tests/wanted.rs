@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::support::{SECOND, Scene, connect, eventually, patient, soon};
+use futures_util::future::join_all;
 use lockkeeper::{BaseLock, Lock};
 use tokio::time::timeout;
 
@@ -22,6 +23,29 @@ async fn it_ends_with_the_hold() {
     let wanted = tokio::spawn(guard.wanted());
     guard.unlock().await.unwrap();
     soon(wanted).await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+/// Readers of one lock in one client ask together, and all hear of a writer.
+#[tokio::test]
+async fn the_guards_of_a_lock_share_a_question() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let mut guards = Vec::new();
+    for _ in 0..10 {
+        guards.push(locks.read_write_lock("a").into_read().lock().await.unwrap());
+    }
+    let mut wanted = join_all(guards.iter().map(|guard| guard.wanted()));
+    let asked = || scene.server.calls("pubsub|numsub");
+    let before = asked();
+    assert!(timeout(A_QUESTION_LATER, &mut wanted).await.is_err());
+    let asked = asked() - before;
+    assert!((2..=5).contains(&asked), "{asked} questions");
+    let writes = tokio::spawn(enters(locks.clone().read_write_lock("a").into_write()));
+    soon(wanted).await;
+    drop(guards);
+    soon(writes).await.unwrap();
     drop(locks);
     scene.end().await;
 }

@@ -29,7 +29,7 @@ pub(crate) async fn inspect(engine: &Engine, name: &str) -> Result<Option<Listin
 }
 
 /// Identifies a lock, at the server that has it now.
-pub(crate) fn lock_id(engine: &Engine, name: &str, key: &str) -> LockId {
+fn lock_id(engine: &Engine, name: &str, key: &str) -> LockId {
     let server = engine.store.address(engine.store.route(key)).to_string();
     LockId { name: name.to_owned(), key: key.to_owned(), server }
 }

@@ -14,7 +14,7 @@ use crate::base::Caller;
 use crate::base::clock::{self, Moment};
 use crate::base::error::Result;
 use crate::base::fault::{Fault, FaultKind};
-use crate::engine::{Engine, Grant, LONG};
+use crate::engine::{self, Engine, Grant, LONG};
 use crate::protocol::{Call, Reply, client_key, client_read, client_write, millis};
 
 /// The server keeps a snapshot for so long after its client wrote it: that of a process that was killed lasts for two minutes.
@@ -39,8 +39,8 @@ pub(crate) struct Snapshot {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Wait {
-    /// `None`: the call waits for permits, which have no owner.
-    pub(crate) owner: Option<String>,
+    /// Any hold excludes the call. False: a reader waits.
+    pub(crate) is_exclusive: bool,
     /// What the same `Owner` holds. Empty: the handle is of no `Owner`, or that one holds nothing.
     pub(crate) held: Vec<String>,
     /// The key of the lock.
@@ -75,18 +75,16 @@ impl Snapshot {
     }
 
     /// Adds a call that waits for long.
-    pub(crate) fn add_wait(
-        &mut self,
-        owner: Option<Arc<str>>,
-        held: &[Arc<Grant>],
-        lock: &Arc<str>,
-        at: Caller,
-        since: Moment,
-    ) {
-        let short = |grant: &Grant| Some(grant.short_owner()?.to_string());
-        let owner = owner.map(|owner| owner.to_string());
-        let held = held.iter().filter_map(|grant| short(grant)).collect();
-        self.waits.push(Wait { owner, held, lock: Arc::clone(lock), at: place(at), since, age: 0 });
+    pub(crate) fn add_wait(&mut self, held: &[Arc<Grant>], wait: &engine::Wait) {
+        let held = held.iter().filter_map(|grant| Some(grant.short_owner()?.to_string())).collect();
+        self.waits.push(Wait {
+            is_exclusive: !wait.lock.protocol.is_shared(),
+            held,
+            lock: Arc::clone(&wait.lock.keys.lock),
+            at: place(wait.caller),
+            since: wait.since,
+            age: 0,
+        });
     }
 
     /// Adds what owners hold for longer than a second: first what those hold who wait, then the oldest.
@@ -152,8 +150,8 @@ impl Hold {
 
 #[cfg(test)]
 impl Wait {
-    pub(super) fn new(owner: Option<String>, held: Vec<String>, lock: Arc<str>) -> Self {
-        Self { owner, held, lock, at: "src/main.rs:7".into(), since: Moment::PAST, age: 0 }
+    pub(super) fn new(is_exclusive: bool, held: Vec<String>, lock: Arc<str>) -> Self {
+        Self { is_exclusive, held, lock, at: "src/main.rs:7".into(), since: Moment::PAST, age: 0 }
     }
 }
 

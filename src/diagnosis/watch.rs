@@ -1,11 +1,10 @@
 //! What a client does for those who look: it writes its [snapshot](super::snapshot) when holds and waits last for longer than a second,
 //! reports a wait that lasts for a lease, except that of a candidate, and looks for deadlocks.
 //!
-//! A task looks at the engine's list of waits and holds when something is due there, and at most every 200 ms. It asks servers beside that,
+//! A task looks at the lines and the holds of the engine when something is due there, and at most every 200 ms. It asks servers beside that,
 //! and a shutdown does not wait for these answers. The task keeps no grant: a call that ends meanwhile is gone.
 
 use std::collections::{BTreeMap, HashMap};
-use std::mem::take;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -13,18 +12,19 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use tokio::sync::mpsc::Receiver;
+use tokio::sync::watch::Receiver;
 
 use crate::base::clock;
 use crate::base::error::LockId;
 use crate::base::fault::{Fault, FaultKind};
 use crate::base::jitter::Backoff;
+use crate::base::sync::lock;
 use crate::base::timer::{Instant, elapsed, sleep, timeout};
 use crate::diagnosis::clients::Clients;
-use crate::diagnosis::inspect::{list_any, lock_id};
+use crate::diagnosis::inspect::list_any;
 use crate::diagnosis::snapshot::{self, EXPIRY, Snapshot};
 use crate::diagnosis::why::{Chain, LATER, chains_from, confirm};
-use crate::engine::{Engine, Grant, LONG, Order, Wait};
+use crate::engine::{Due, Engine, Grant, LONG, LockRef, Orders, Wait};
 use crate::protocol::{Call, LeaseLeft, Reply, client_key};
 use crate::store::{Route, Store, identity};
 use crate::telemetry::report::Limit;
@@ -46,8 +46,6 @@ const NAMED: usize = 8;
 /// The task of a client.
 pub(crate) struct Watch {
     snapshots: Writer,
-    /// By the numbers of the waits: what is still to be done for them.
-    waits: HashMap<u64, Due>,
     /// What the client held at the last look.
     holds: Vec<Weak<Grant>>,
     /// Limits the reports.
@@ -59,13 +57,6 @@ pub(crate) struct Watch {
 
 /// What the task waits for. Returns how a snapshot was written, if it was to write one.
 type Job = BoxFuture<'static, Option<Result<(), Fault>>>;
-
-/// When something is to be done for a wait.
-struct Due {
-    shown: Instant,
-    reported: Option<Instant>,
-    checked: Option<Instant>,
-}
 
 /// Writes the snapshots.
 struct Writer {
@@ -99,7 +90,6 @@ impl Watch {
                 pauses: PAUSES,
                 is_refused: false,
             },
-            waits: HashMap::new(),
             holds: Vec::new(),
             reports: Limit::default(),
             looked: HashMap::new(),
@@ -108,41 +98,39 @@ impl Watch {
     }
 
     /// Ends at the shutdown, or after the client was dropped.
-    pub(crate) async fn run(mut self, mut orders: Receiver<Order>, engine: Weak<Engine>) {
+    pub(crate) async fn run(mut self, mut orders: Receiver<Orders>, engine: Weak<Engine>) {
         let (mut looks_at, mut looked_at) = (None, None);
-        let end = loop {
+        loop {
             tokio::select! {
                 biased;
                 () = elapsed(looks_at) => {
-                    let Some(engine) = engine.upgrade() else { break None };
+                    let Some(engine) = engine.upgrade() else { break };
                     looked_at = Some(Instant::now());
                     self.look(&engine);
                 }
-                order = orders.recv() => match order {
-                    Some(Order::Look) => {}
-                    Some(Order::End(done)) => break Some(done),
-                    None => break None,
-                },
-                Some(job) = self.jobs.next() => match job {
-                    None => continue,
-                    Some(result) => self.snapshots.ended(result),
-                },
+                changed = orders.changed() => {
+                    if changed.is_err() {
+                        break;
+                    }
+                }
+                Some(job) = self.jobs.next() => job.into_iter().for_each(|result| self.snapshots.ended(result)),
             }
-            let Some(engine) = engine.upgrade() else { break None };
-            let waits = engine.waits.as_ref().and_then(|waits| waits.looks_at());
+            let Orders { looks_at: at, ends } = *orders.borrow_and_update();
+            if ends {
+                break;
+            }
             let earliest = looked_at.map(|at| at + PAUSE);
-            looks_at = waits.map(|at| earliest.map_or(at, |earliest| at.max(earliest)));
-        };
-        self.snapshots.remove().await;
-        if let Some(done) = end {
-            let _ = done.send(());
+            looks_at = at.map(|at| earliest.map_or(at, |earliest| at.max(earliest)));
         }
+        self.snapshots.remove().await;
     }
 
     /// Does what is due, and asks for the next look.
     fn look(&mut self, engine: &Arc<Engine>) {
         let Some(list) = &engine.waits else { return };
-        let (now, at, waits) = (Instant::now(), clock::now(), list.look());
+        list.looks();
+        let (now, at, mut waits) = (Instant::now(), clock::now(), engine.lines.calls());
+        waits.sort_by_key(|(_, wait)| wait.since);
         // What is renewed right now is not in the list of renewals, so the holds of the look before are added. A hold with a fixed lease is
         // mostly in the list of those of which the server tells changes.
         let known = self
@@ -154,35 +142,35 @@ impl Watch {
         let holds = known.filter(|grant| grant.held_at(at).is_some()).map(|grant| (grant.number, grant));
         let holds: Vec<_> = holds.collect::<BTreeMap<_, _>>().into_values().collect();
         self.holds = holds.iter().map(Arc::downgrade).collect();
-        let (mut before, mut next) = (take(&mut self.waits), Vec::new());
+        let lease = engine.config.watchdog_lease();
         let (mut snapshot, mut of_waiters) = (Snapshot::new(&self.snapshots.identity), Vec::new());
-        for wait in waits {
+        let mut next = Vec::new();
+        for (line, wait) in waits {
             let age = at.since(wait.since);
-            let mut due = before.remove(&wait.number).unwrap_or_else(|| Due::new(&wait, now, age));
+            let shown = now + LONG.saturating_sub(age);
+            let mut due = lock(&wait.due).unwrap_or_else(|| due(&wait, shown, (now, age, lease)));
             let is_due = |time: Option<Instant>| time.is_some_and(|time| time <= now);
-            let (is_shown, is_reported) = (is_due(Some(due.shown)), is_due(due.reported));
-            let held = if is_shown || is_reported { (wait.reserve)(at) } else { Vec::new() };
+            let (is_shown, is_reported) = (shown <= now, is_due(due.report));
+            let held = if is_shown || is_reported { wait.owner.reserve_all(at) } else { Vec::new() };
             if is_shown {
-                wait.is_shown.store(true, Ordering::Relaxed);
-                let owner = (wait.place)().map(|(owner, _)| owner).or_else(|| wait.owner.clone());
-                snapshot.add_wait(owner, &held, &wait.key, wait.caller, wait.since);
+                wait.is_refused.fetch_or(line.with(|state| state.is_answered()), Ordering::Relaxed);
+                snapshot.add_wait(&held, &wait);
             }
             if is_reported {
-                due.reported = None;
-                self.report(engine, &wait, &holds, now);
+                due.report = None;
+                self.report(&wait, wait.lock.place(&line.channel()), &holds, now);
             }
-            if is_due(due.checked) {
-                due.checked = wait.lease.map(|lease| now + age.min(lease).max(LONG));
-                if !held.is_empty() && !wait.is_deadlock_reported.load(Ordering::Relaxed) {
+            if is_due(due.check) {
+                due.check = Some(now + age.min(lease).max(LONG));
+                if !held.is_empty() {
                     let held = held.iter().map(|grant| grant.field()).collect();
-                    let check = check(Arc::clone(engine), Arc::downgrade(&wait), held);
+                    let check = check(Arc::clone(&wait.lock), Arc::downgrade(&wait), held);
                     self.jobs.push(check.map(|()| None).boxed());
                 }
             }
-            let shown = (!is_shown).then_some(due.shown);
-            next.extend(shown.into_iter().chain(due.reported).chain(due.checked));
+            *lock(&wait.due) = Some(due);
+            next.extend((!is_shown).then_some(shown).into_iter().chain(due.report).chain(due.check));
             of_waiters.extend(held);
-            self.waits.insert(wait.number, due);
         }
         snapshot.add_holds(&of_waiters, &holds, at);
         next.extend(self.snapshots.next(&snapshot, now));
@@ -193,33 +181,27 @@ impl Watch {
     }
 
     /// Reports a wait that has lasted for a lease.
-    fn report(&mut self, engine: &Arc<Engine>, wait: &Arc<Wait<Grant>>, holds: &[Arc<Grant>], now: Instant) {
-        let lease = wait.lease.unwrap_or_default();
-        self.looked.retain(|_, at| now < *at + lease);
+    fn report(&mut self, wait: &Arc<Wait>, place: Option<Call>, holds: &[Arc<Grant>], now: Instant) {
+        let (engine, key) = (&wait.lock.engine, &wait.lock.keys.lock);
+        self.looked.retain(|_, at| now < *at + engine.config.watchdog_lease());
         // Once in a lease, however many calls wait for the lock.
-        if !self.looked.contains_key(&wait.key) {
-            self.looked.insert(Arc::clone(&wait.key), now);
-            warn_of_own_hold(engine, wait, holds);
+        if !self.looked.contains_key(key) {
+            self.looked.insert(Arc::clone(key), now);
+            warn_of_own_hold(wait, holds);
         }
         if let Some(unreported) = self.reports.ask() {
-            let place = (wait.place)().map(|(_, place)| place);
-            let report = report(Arc::clone(engine), Arc::downgrade(wait), place, unreported);
+            let report = report(Arc::clone(&wait.lock), Arc::downgrade(wait), place, unreported);
             self.jobs.push(report.map(|()| None).boxed());
         }
     }
 }
 
-impl Due {
-    fn new(wait: &Wait<Grant>, now: Instant, age: Duration) -> Self {
-        let shown = now + LONG.saturating_sub(age);
-        // A look that comes late finds a call that is older than a lease.
-        let left = |lease: Duration| if age < lease { lease - age } else { lease };
-        Self {
-            shown,
-            reported: wait.lease.map(|lease| now + left(lease)),
-            checked: wait.lease.map(|_| shown + CHECK),
-        }
-    }
+/// What is to be done for a wait at which nobody has looked before.
+fn due(wait: &Wait, shown: Instant, (now, age, lease): (Instant, Duration, Duration)) -> Due {
+    // A look that comes late finds a call that is older than a lease.
+    let left = if age < lease { lease - age } else { lease };
+    let of_call = |at: Instant| (!wait.is_standby).then_some(at);
+    Due { report: of_call(now + left), check: of_call(shown + CHECK) }
 }
 
 impl Writer {
@@ -284,12 +266,12 @@ impl Writer {
 }
 
 /// Warns if another owner of this client holds the lock: perhaps the call waits for a hold of its own task.
-fn warn_of_own_hold(engine: &Engine, wait: &Wait<Grant>, holds: &[Arc<Grant>]) {
+fn warn_of_own_hold(wait: &Wait, holds: &[Arc<Grant>]) {
     let now = clock::now();
-    let of_lock = holds.iter().filter(|grant| grant.lock.keys.lock == wait.key);
+    let of_lock = holds.iter().filter(|grant| grant.lock.keys.lock == wait.lock.keys.lock);
     let own = of_lock.filter_map(|grant| Some((grant, grant.held_at(now)?))).next();
     let Some((grant, (at, _))) = own else { return };
-    let LockId { name, key, server } = lock_id(engine, &wait.name, &wait.key);
+    let LockId { name, key, server } = wait.lock.id();
     let holder = format!("{}, acquired at {at}", grant.field());
     tracing::warn!(
         lock = name, key, server, holder, waits_at = %wait.caller,
@@ -299,13 +281,14 @@ fn warn_of_own_hold(engine: &Engine, wait: &Wait<Grant>, holds: &[Arc<Grant>]) {
 }
 
 /// Looks for a deadlock of which the waiter is a part. `held`: what the same `Owner` holds.
-async fn check(engine: Arc<Engine>, waiting: Weak<Wait<Grant>>, held: Vec<String>) {
-    let Some(key) = waiting.upgrade().map(|wait| Arc::clone(&wait.key)) else { return };
+async fn check(of: Arc<LockRef>, waiting: Weak<Wait>, held: Vec<String>) {
+    let (engine, key) = (&of.engine, &of.keys.lock);
     let limit = engine.config.command_timeout() * 2 + LATER;
-    let found = timeout(limit, cycle(&engine, &key, &held)).await;
+    let found = timeout(limit, cycle(engine, key, &held)).await;
     let (Ok(Ok(Some(chain))), Some(wait)) = (found, waiting.upgrade()) else { return };
-    if !wait.is_deadlock_reported.swap(true, Ordering::Relaxed) {
-        let LockId { name, key, server } = lock_id(&engine, &wait.name, &wait.key);
+    // It is looked for until it is found.
+    if lock(&wait.due).as_mut().and_then(|due| due.check.take()).is_some() {
+        let LockId { name, key, server } = wait.lock.id();
         tracing::warn!(
             lock = name, key, server, chain, waits_at = %wait.caller,
             "a deadlock: this call waits for an owner that waits for a lock which this one holds"
@@ -314,14 +297,14 @@ async fn check(engine: Arc<Engine>, waiting: Weak<Wait<Grant>>, held: Vec<String
 }
 
 /// Reports who holds the lock, if the call is still `waiting` then. `place` asks for its place in the queue.
-async fn report(engine: Arc<Engine>, waiting: Weak<Wait<Grant>>, place: Option<Call>, unreported: u64) {
-    let Some(key) = waiting.upgrade().map(|wait| Arc::clone(&wait.key)) else { return };
+async fn report(of: Arc<LockRef>, waiting: Weak<Wait>, place: Option<Call>, unreported: u64) {
+    let (engine, key) = (&of.engine, &of.keys.lock);
     let limit = engine.config.command_timeout();
-    let mut found = timeout(limit, holders(&engine, &key)).await.ok().flatten();
+    let mut found = timeout(limit, holders(engine, key)).await.ok().flatten();
     if matches!(&found, Some((names, _)) if names.is_empty()) {
         // This process was perhaps stopped until the holder's lease had ended. Then the call ends soon, too.
         sleep(LATER).await;
-        found = timeout(limit, holders(&engine, &key)).await.ok().flatten();
+        found = timeout(limit, holders(engine, key)).await.ok().flatten();
     }
     let mut seen = (UNKNOWN.to_owned(), UNKNOWN.to_owned());
     if let Some((mut names, held_for)) = found {
@@ -334,13 +317,13 @@ async fn report(engine: Arc<Engine>, waiting: Weak<Wait<Grant>>, place: Option<C
     // Only a fair lock has a queue, so the event has no field `place` for other locks.
     let place = match place {
         Some(call) => {
-            let found = timeout(limit, place_in_queue(&engine, &key, &call)).await.ok().flatten();
+            let found = timeout(limit, place_in_queue(&of, &call)).await.ok().flatten();
             Some(found.unwrap_or_else(|| UNKNOWN.to_owned()))
         }
         None => None,
     };
     let (Some(wait), (holder, held_for)) = (waiting.upgrade(), seen) else { return };
-    let LockId { name, key, server } = lock_id(&engine, &wait.name, &wait.key);
+    let LockId { name, key, server } = wait.lock.id();
     tracing::warn!(
         lock = name, key, server, holder, held_for, place, waits_at = %wait.caller, unreported,
         "a call has waited for a lease, and still waits"
@@ -393,9 +376,8 @@ fn named(holders: &[String]) -> String {
     }
 }
 
-async fn place_in_queue(engine: &Engine, key: &str, call: &Call) -> Option<String> {
-    let connection = engine.store.connection(engine.store.route(key)).await.ok()?;
-    match engine.store.run(&connection, call).await {
+async fn place_in_queue(lock: &LockRef, call: &Call) -> Option<String> {
+    match lock.run(&lock.connection().await.ok()?, call).await {
         Ok(Reply::Int(place)) => Some(place.to_string()),
         _ => None,
     }

@@ -250,10 +250,10 @@ impl Known {
 
     /// Whether somebody holds the lock in a way that excludes the waiter.
     fn blocks(&self, wait: &Wait) -> bool {
-        let is_writer = wait.owner.as_ref().is_some_and(|owner| owner.ends_with(":write"));
         self.locks.get(&wait.lock).is_some_and(|listing| {
-            let excludes =
-                |holding: &Holding| is_writer || !listing.is_read_write || holding.field.ends_with(":write");
+            let excludes = |holding: &Holding| {
+                wait.is_exclusive || !listing.is_read_write || holding.field.ends_with(":write")
+            };
             alive(listing).any(excludes)
         })
     }
@@ -331,18 +331,17 @@ mod tests {
             listing.holders.push(Holding { field, holds: 1, lease, grant: 0 });
         }
 
-        fn waits(&mut self, (client, waiter): &(String, String), held: &[&str], lock: &str) {
+        fn waits(&mut self, (client, is_exclusive): (&str, bool), held: &[&str], lock: &str) {
             let held = held.iter().map(|owner| (*owner).to_owned()).collect();
-            let wait = Wait::new(Some(waiter.clone()), held, lock.into());
-            self.known.clients.entry(client.clone()).or_default().waits.push(wait);
+            let wait = Wait::new(is_exclusive, held, lock.into());
+            self.known.clients.entry(client.to_owned()).or_default().waits.push(wait);
         }
 
         /// Adds what cannot close a circle: owners that hold a lock and wait for an earlier one, waits for what nobody holds, holds whose
         /// lease has ended, and readers beside each other.
         fn add_harmless(&mut self, rng: &mut Rng, locks: &[String]) {
             for number in 0..rng.usize(..12) {
-                let (owner, mut other) = (self.owner(), self.owner());
-                other.0.clone_from(&owner.0);
+                let owner = self.owner();
                 let own = format!("own:{number}");
                 match rng.usize(..5) {
                     0 => self.holds(&owner, &own, LeaseLeft::Endless),
@@ -356,7 +355,7 @@ mod tests {
                     _ => rng.choice(locks).unwrap().clone(),
                 };
                 let held = if rng.bool() { vec![&*owner.1] } else { Vec::new() };
-                self.waits(&other, &held, &awaited);
+                self.waits((&owner.0, false), &held, &awaited);
             }
         }
     }
@@ -377,10 +376,7 @@ mod tests {
                 // Without a deadlock, the last one waits for nothing that is held.
                 let next =
                     if place + 1 == size && !is_deadlock { "nobody" } else { &locks[(place + 1) % size] };
-                let mut waiter = world.owner();
-                waiter.0.clone_from(&owner.0);
-                waiter.1 += ":write";
-                world.waits(&waiter, &[&owner.1], next);
+                world.waits((&owner.0, true), &[&owner.1], next);
             }
             world.add_harmless(&mut rng, &locks);
             let all: BTreeSet<Arc<str>> = world.known.locks.keys().cloned().collect();

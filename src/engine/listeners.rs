@@ -4,18 +4,18 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
 use crate::base::sync::{Watched, lock};
-use crate::engine::line::lines::Lines;
+use crate::engine::line::lines::{Lines, Offered};
 use crate::store::{Listener, Store};
 
 /// Passes a message to the waiters of its channel, or if the channel has none, to those who listen on it.
-pub(crate) struct Messages<O> {
+pub(crate) struct Messages<O: Offered> {
     pub(crate) lines: Arc<Lines<O>>,
     pub(crate) listeners: Arc<Listeners>,
 }
 
-impl<O: Send + 'static> Listener for Messages<O> {
+impl<O: Offered> Listener for Messages<O> {
     fn subscribed(&self, channel: &str) {
-        if !self.lines.subscribed(channel) {
+        if !self.lines.has_messages(channel, true) {
             self.listeners.tell(channel);
         }
     }
@@ -27,7 +27,9 @@ impl<O: Send + 'static> Listener for Messages<O> {
     }
 
     fn disconnected(&self, channels: &BTreeSet<Arc<str>>) {
-        self.lines.disconnected(channels);
+        for channel in channels {
+            self.lines.has_messages(channel, false);
+        }
     }
 }
 

@@ -1,16 +1,23 @@
 //! One lock on one server.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use super::shared::Engine;
 use crate::base::error::{Error, LockId, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
+use crate::base::sync::{Watched, lock};
+use crate::base::task;
+use crate::base::timer::sleep;
 use crate::engine::hold::Named;
 use crate::engine::line::lines::Of;
 use crate::engine::line::state::Kind;
 use crate::protocol::{Arg, Call, Claim, HolderRef, LockKeys, Protocol, Reply, Semaphore};
 use crate::store::{Connection, Route};
+
+/// How often a client asks the server whether somebody waits for a lock.
+const BETWEEN_QUESTIONS: Duration = Duration::from_millis(250);
 
 /// One lock on one server.
 #[derive(Clone)]
@@ -213,10 +220,31 @@ impl LockRef {
     }
 
     /// Whether somebody waits for the lock. Also false if the server does not tell.
-    pub(crate) async fn has_waiters(&self) -> bool {
+    async fn has_waiters(&self) -> bool {
         let call = self.protocol.waiters(&self.keys);
         let reply = async { self.run(&self.connection().await?, &call).await }.await;
         matches!(reply, Ok(Reply::Int(1..)))
+    }
+
+    /// Becomes 1 when somebody waits for the lock. All who want to know that in this client share one question.
+    pub(crate) fn wanted(self: &Arc<Self>) -> Arc<Watched> {
+        let key = (Arc::clone(&self.keys.lock), self.protocol.lock_type());
+        let mut all = lock(&self.engine.wanted);
+        if let Some(wanted) = all.get(&key).and_then(Weak::upgrade) {
+            return wanted;
+        }
+        let (wanted, of) = (Arc::<Watched>::default(), Arc::clone(self));
+        let told = Arc::downgrade(&wanted);
+        all.insert(key.clone(), Weak::clone(&told));
+        drop(all);
+        task::spawn_on(&self.engine.lines.runtime, async move {
+            while told.strong_count() > 0 && !of.has_waiters().await {
+                sleep(BETWEEN_QUESTIONS).await;
+            }
+            lock(&of.engine.wanted).remove(&key); // who asks from here on begins anew
+            told.upgrade().into_iter().for_each(|told| told.modify(|_| 1));
+        });
+        wanted
     }
 
     /// Runs a release, and makes sure that the waiters get its message, even while the slot of the lock moves.
@@ -224,19 +252,11 @@ impl LockRef {
         self.engine.store.run_and_tell(connection, call, &self.keys.channel).await
     }
 
-    /// The owner with this number, without the id of the client. `None`: permits have no owner.
-    pub(crate) fn short_owner(&self, number: u64) -> Option<Arc<str>> {
-        let id = self.protocol.id(self.engine.id, number, 1);
-        let field = self.protocol.field(self.holder(&id, number)).to_string();
-        if self.protocol.has_permits() { None } else { field.split_once(':').map(|(_, owner)| owner.into()) }
-    }
-
-    /// The owner, without the id of the client, of the waiter that this channel wakes, and the command that asks for its place. `None`: the
-    /// lock has no queue.
-    pub(crate) fn place(&self, channel: &str) -> Option<(Arc<str>, Call)> {
+    /// The command that asks for the place of the waiter that this channel wakes. `None`: the lock has no queue.
+    pub(crate) fn place(&self, channel: &str) -> Option<Call> {
         let queue = self.protocol.queue()?;
         let waiter = channel.strip_prefix(&*self.keys.channel)?.strip_prefix(':')?;
-        Some((waiter.split_once(':')?.1.into(), queue.place(&self.keys, waiter)))
+        Some(queue.place(&self.keys, waiter))
     }
 
     /// The line of those who wait for this lock.

@@ -33,6 +33,7 @@ mod upkeep;
 mod visit;
 mod waits;
 
+pub(crate) use acquire::wait::{Due, Wait};
 pub(crate) use acquire::{WaitLimit, acquire, answers_in, claim, end_of, joined, late};
 pub(crate) use grant::Grant;
 pub(crate) use grant::owner_grants::{OwnerGrants, OwnerNames};
@@ -43,5 +44,5 @@ pub(crate) use query::permits;
 pub(crate) use query::{force_all, holders, is_locked, list, run, run_at, with_type};
 pub(crate) use shared::Engine;
 pub(crate) use upkeep::start;
-pub(crate) use waits::{LONG, Order, Wait, Waits};
+pub(crate) use waits::{LONG, Orders, Waits};
 pub use waits::{RecentWait, WaitOutcome};

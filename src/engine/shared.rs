@@ -1,9 +1,10 @@
 //! What all handles and guards of one client share.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -28,6 +29,7 @@ use crate::engine::scheduler::{NO_TICK, Scheduler};
 use crate::engine::tracked::Tracked;
 use crate::engine::under_way::UnderWay;
 use crate::engine::waits::Waits;
+use crate::protocol::LockType;
 use crate::store::{Change, ClientName, OpenError, Source, Store};
 use crate::telemetry::OfClient;
 use crate::telemetry::report::Limit;
@@ -43,6 +45,7 @@ pub(crate) struct Engine {
     /// Futures that listen for what a lock's holder announces, and do not wait for the lock.
     pub(crate) listeners: Arc<Listeners>,
     pub(crate) reported_totals: ReportedTotals,
+    pub(crate) wanted: Mutex<Questions>,
     pub(crate) periods: Periods,
     /// The rules for locks that one owner holds, and for locks that several owners can hold together.
     rules: [Rules; 2],
@@ -53,8 +56,8 @@ pub(crate) struct Engine {
     /// Limits the reports of releases that failed.
     pub(crate) failed_releases: Limit,
     pub(crate) under_way: UnderWay<Grant>,
-    /// The calls that wait. `None`: the diagnosis is switched off.
-    pub(crate) waits: Option<Arc<Waits<Grant>>>,
+    /// `None`: the diagnosis is switched off.
+    pub(crate) waits: Option<Arc<Waits>>,
     pub(crate) releases: RecentReleases,
     /// The holds of which the server tells that somebody changed their key.
     pub(crate) tracked: Arc<Tracked<Grant>>,
@@ -66,12 +69,15 @@ pub(crate) struct Engine {
     closing: Watched,
 }
 
+/// The questions whether somebody waits, by the lock and its type.
+type Questions = HashMap<(Arc<str>, LockType), Weak<Watched>>;
+
 impl Engine {
     /// Connects. Without its tasks, see [`start`](crate::engine::start).
     pub(crate) async fn connect(
         source: Source,
         config: LockConfig,
-        waits: Option<Arc<Waits<Grant>>>,
+        waits: Option<Arc<Waits>>,
     ) -> Result<Arc<Self>> {
         let (lines, listeners) = (Arc::new(Lines::new()), Arc::<Listeners>::default());
         let messages = Arc::new(Messages { lines: Arc::clone(&lines), listeners: Arc::clone(&listeners) });
@@ -95,6 +101,7 @@ impl Engine {
             lines,
             listeners,
             reported_totals: ReportedTotals::default(),
+            wanted: Mutex::default(),
             periods,
             rules,
             renewals: Scheduler::new(periods.renewal_tick()),

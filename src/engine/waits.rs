@@ -1,23 +1,18 @@
-//! The calls of a client that wait, and the last ones that waited. The diagnosis reads this list, and no lock depends on it.
+//! When the diagnosis looks at the calls that wait, and the last ones that waited. No lock depends on it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::panic::Location;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use serde::{Serialize, Serializer};
-use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::sync::oneshot;
+use tokio::sync::watch;
 
-use crate::base::Caller;
-use crate::base::clock::{self, Moment};
 use crate::base::sync::lock;
 use crate::base::timer::Instant;
-use crate::protocol::Call;
 
-/// A call that has waited for so long is shown to those who look, and one that stands behind others of its client is listed.
+/// A call that has waited for so long is shown to those who look.
 pub(crate) const LONG: Duration = Duration::from_secs(1);
 
 /// The most ended waits that are kept.
@@ -26,156 +21,65 @@ const MOST: usize = 1_000;
 /// Of a longer name, only so many bytes are kept: the names must not cost much memory.
 const LONGEST_NAME: usize = 1_000;
 
-/// The calls of a client that wait.
-pub(crate) struct Waits<G> {
-    list: Mutex<List<G>>,
-    orders: Sender<Order>,
-}
-
-struct List<G> {
-    /// By their numbers: the oldest first.
-    now: BTreeMap<u64, Arc<Wait<G>>>,
-    past: VecDeque<RecentWait>,
-    /// When the diagnosis looks at the list. `None`: it waits for an order.
-    looks_at: Option<Instant>,
+/// What the diagnosis is told of calls that wait. It finds those that wait now in the lines.
+pub(crate) struct Waits {
+    past: Mutex<VecDeque<RecentWait>>,
+    orders: watch::Sender<Orders>,
 }
 
 /// What the diagnosis is asked to do.
-pub(crate) enum Order {
-    Look,
-    /// Remove what the server knows, reply, and end.
-    End(oneshot::Sender<()>),
+#[derive(Default)]
+pub(crate) struct Orders {
+    /// When it looks.
+    pub(crate) looks_at: Option<Instant>,
+    /// It removes what the server knows, and ends.
+    pub(crate) ends: bool,
 }
 
-/// A call that waits: a server refused it, because another owner holds the lock, or it has stood behind others of its client for a second.
-pub(crate) struct Wait<G> {
-    pub(crate) number: u64,
-    /// The name of the lock.
-    pub(crate) name: Arc<str>,
-    pub(crate) key: Arc<str>,
-    /// When the call began.
-    pub(crate) since: Moment,
-    pub(crate) caller: Caller,
-    /// After this time, the wait is reported. `None`: the call is that of a candidate, whose work is to wait.
-    pub(crate) lease: Option<Duration>,
-    /// The owner id of the call.
-    pub(crate) owner: Option<Arc<str>>,
-    /// The owner id with which the call stands in the queue of the server, and the command that asks for its place.
-    pub(crate) place: Place,
-    /// Reserves what the same `Owner` holds: from here on, no other owner of the client joins these holds or takes them over.
-    pub(crate) reserve: Reserve<G>,
-    /// Those who look are shown this wait.
-    pub(crate) is_shown: AtomicBool,
-    pub(crate) is_deadlock_reported: AtomicBool,
-    /// Who held the lock when the client looked. It looks once, after a lease.
-    pub(crate) holders_seen: OnceLock<Vec<String>>,
-}
-
-type Place = Box<dyn Fn() -> Option<(Arc<str>, Call)> + Send + Sync>;
-
-pub(crate) type Reserve<G> = Box<dyn Fn(Moment) -> Vec<Arc<G>> + Send + Sync>;
-
-/// A wait in the list. Dropping this value ends it.
-pub(crate) struct Waiting<G> {
-    waits: Arc<Waits<G>>,
-    pub(crate) wait: Arc<Wait<G>>,
-    is_refused: bool,
-    /// How the call ended.
-    pub(crate) outcome: WaitOutcome,
-}
-
-impl<G> Waits<G> {
-    pub(crate) fn new() -> (Arc<Self>, Receiver<Order>) {
-        let (orders, receiver) = channel(1);
-        let list = List { now: BTreeMap::new(), past: VecDeque::new(), looks_at: None };
-        (Arc::new(Self { list: Mutex::new(list), orders }), receiver)
-    }
-
-    /// `is_refused`: a server said that another owner holds the lock.
-    pub(crate) fn begin(self: &Arc<Self>, wait: Wait<G>, is_refused: bool) -> Waiting<G> {
-        let wait = Arc::new(wait);
-        lock(&self.list).now.insert(wait.number, Arc::clone(&wait));
-        self.look_at(Instant::now() + wait.until_due());
-        Waiting { waits: Arc::clone(self), wait, is_refused, outcome: WaitOutcome::GivenUp }
+impl Waits {
+    pub(crate) fn new() -> (Arc<Self>, watch::Receiver<Orders>) {
+        let (orders, receiver) = watch::channel(Orders::default());
+        (Arc::new(Self { past: Mutex::default(), orders }), receiver)
     }
 
     /// Makes the diagnosis look at this time, or before.
     pub(crate) fn look_at(&self, at: Instant) {
-        let is_news = {
-            let mut list = lock(&self.list);
-            let is_news = list.looks_at.is_none_or(|before| at < before);
+        self.orders.send_if_modified(|orders| {
+            let is_news = orders.looks_at.is_none_or(|before| at < before);
             if is_news {
-                list.looks_at = Some(at);
+                orders.looks_at = Some(at);
             }
             is_news
-        };
-        if is_news {
-            // If the channel is full, an order is left, and the diagnosis reads the time after it.
-            let _ = self.orders.try_send(Order::Look);
+        });
+    }
+
+    /// Begins a look: waits that begin from here on ask for another.
+    pub(crate) fn looks(&self) {
+        self.orders.send_if_modified(|orders| {
+            orders.looks_at = None;
+            false
+        });
+    }
+
+    pub(crate) fn ended(&self, mut wait: RecentWait) {
+        let kept = (0..=LONGEST_NAME.min(wait.lock.len())).rfind(|end| wait.lock.is_char_boundary(*end));
+        wait.lock.truncate(kept.unwrap_or(0));
+        let mut past = lock(&self.past);
+        if past.len() == MOST {
+            past.pop_front();
         }
-    }
-
-    /// When the diagnosis looks next.
-    pub(crate) fn looks_at(&self) -> Option<Instant> {
-        lock(&self.list).looks_at
-    }
-
-    /// Returns the calls that wait now, the oldest first. For a look of the diagnosis: waits that begin from here on ask for another.
-    pub(crate) fn look(&self) -> Vec<Arc<Wait<G>>> {
-        let mut list = lock(&self.list);
-        list.looks_at = None;
-        list.now.values().map(Arc::clone).collect()
+        past.push_back(wait);
     }
 
     /// Returns the last calls that waited, the oldest first.
     pub(crate) fn past(&self) -> Vec<RecentWait> {
-        lock(&self.list).past.iter().cloned().collect()
+        lock(&self.past).iter().cloned().collect()
     }
-}
 
-impl<G: Send + Sync> Waits<G> {
     /// Ends the diagnosis, which removes what it wrote.
     pub(crate) async fn end(&self) {
-        let (done, ended) = oneshot::channel();
-        if self.orders.send(Order::End(done)).await.is_ok() {
-            let _ = ended.await;
-        }
-    }
-}
-
-impl<G> Wait<G> {
-    /// How long it takes until the wait is long, or has lasted for a lease.
-    fn until_due(&self) -> Duration {
-        self.lease.map_or(LONG, |lease| LONG.min(lease)).saturating_sub(clock::now().since(self.since))
-    }
-}
-
-impl<G> Drop for Waiting<G> {
-    fn drop(&mut self) {
-        let Wait { number, name, caller, since, is_shown, holders_seen, .. } = &*self.wait;
-        // The age is taken before the wall clock is read. In the other order, the wait would seem to begin before its call.
-        let (age, to) = (clock::now().since(*since), SystemTime::now());
-        let ended = self.is_refused.then(|| RecentWait {
-            lock: name
-                [..(0..=LONGEST_NAME.min(name.len())).rfind(|end| name.is_char_boundary(*end)).unwrap_or(0)]
-                .to_owned(),
-            waited_at: caller,
-            from: to - age,
-            to,
-            outcome: self.outcome,
-            holders_seen: holders_seen.get().cloned().unwrap_or_default(),
-        });
-        {
-            let mut list = lock(&self.waits.list);
-            list.now.remove(number);
-            if list.past.len() == MOST && ended.is_some() {
-                list.past.pop_front();
-            }
-            list.past.extend(ended);
-        }
-        if is_shown.load(Ordering::Relaxed) {
-            self.waits.look_at(Instant::now());
-        }
+        self.orders.send_modify(|orders| orders.ends = true);
+        self.orders.closed().await;
     }
 }
 

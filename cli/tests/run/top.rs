@@ -110,7 +110,7 @@ fn details_say_for_what_the_holder_waits() {
     let holder = "0f5b3c8e-7d3a-8c1e-9f00-1a2b3c4d5e6f";
     let _: u64 = scene.server.run(&["HSET", "a", &format!("{holder}:1"), "1"]);
     let _: u64 = scene.server.run(&["PEXPIRE", "a", "60000"]);
-    let told = r#"{"identity":"","waits":[{"owner":"2","held":["1"],"lock":"b","at":"src/main.rs:7","age":9000}],"holds":[],"more":0}"#;
+    let told = r#"{"identity":"","waits":[{"is_exclusive":true,"held":["1"],"lock":"b","at":"src/main.rs:7","age":9000}],"holds":[],"more":0}"#;
     let _: String = scene.server.run(&["SET", &format!("lockkeeper_client:{holder}"), told, "PX", "120000"]);
     let mut top = Top::runs(&scene, (120, 24), "'[ab]'");
     top.shows("lockkeeper top: 2 locks");

@@ -8,13 +8,13 @@ use futures_util::FutureExt;
 
 use super::attempts::Attempts;
 use super::call::Outcome;
+use super::wait::Wait;
 use crate::base::clock;
 use crate::base::jitter;
 use crate::base::timer::{sleep, timeout};
 use crate::engine::grant::owed::Owed;
 use crate::engine::grant::sharing::Offer;
-use crate::engine::line::lines::Line;
-use crate::engine::line::place::Place;
+use crate::engine::line::lines::{Line, Place};
 use crate::engine::line::state::{Step, Terms};
 use crate::engine::lock_ref::LockRef;
 use crate::engine::retry::Pauses;
@@ -28,19 +28,19 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Longer than any wait.
 const LONG: Duration = Duration::from_secs(3_600);
 
-/// Stands at the end of a line. `patience`: for how long attempts may fail before the call gives up. `attempted`: what the call attempted
+/// Stands at the end of a line. `terms`: also for how long attempts may fail before the call gives up. `attempted`: what the call attempted
 /// before, and how that ended. The line goes on with it.
 pub(super) fn stand(
-    target: &Arc<LockRef>,
-    terms: Terms,
-    patience: Option<Duration>,
+    wait: &Arc<Wait>,
+    terms: (Terms, Option<Duration>),
     attempted: Option<(Attempts, Outcome)>,
 ) -> Place<Offer> {
+    let target = &wait.lock;
     let channel = match &attempted {
         Some((attempts, _)) => attempts.pending.grant.wake_channel(),
         None => Arc::clone(&target.keys.channel),
     };
-    let place = target.engine.lines.stand(&target.line(), channel, terms, patience);
+    let place = target.engine.lines.stand(&target.line(), channel, terms, Arc::clone(wait));
     let attempts = attempted.map(|(attempts, outcome)| {
         match outcome {
             Outcome::Failed(fault) => {

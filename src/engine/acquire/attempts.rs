@@ -12,7 +12,6 @@ use crate::base::error::Result;
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::timer::timeout;
 use crate::engine::acquire::call::{Outcome, WriterIntent};
-use crate::engine::grant::owed::Owed;
 use crate::engine::grant::owner_grants::{OwnerGrants, Start};
 use crate::engine::grant::pending::PendingHold;
 use crate::engine::grant::sharing::Offer;
@@ -23,6 +22,8 @@ use crate::engine::hold::lease;
 use crate::engine::line::state::Terms;
 use crate::engine::lock_ref::LockRef;
 use crate::protocol::{AcquireReply, Granted, IfHeld};
+
+type Ending = SmallVec<[Arc<Grant>; 1]>;
 
 /// The attempts of one call on its lock, or of a line for the calls that stand in it.
 pub(crate) struct Attempts {
@@ -46,12 +47,14 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    /// Begins to acquire for a call. Also returns what has to end on the server before that.
-    pub(crate) fn start(handle: &Handle, caller: Caller, is_try: bool) -> Result<(Self, Before)> {
+    /// Begins to acquire for a call. Also returns what has to end on the server before that: what the owner had, and a hold that lingers for
+    /// readers of this client.
+    pub(crate) fn start(handle: &Handle, caller: Caller, is_try: bool) -> Result<(Self, Ending)> {
         let (lock, now) = (&handle.lock, clock::now());
-        let Start { pending, ending } = handle.owner.start(lock, now, caller)?;
+        let Start { pending, mut ending } = handle.owner.start(lock, now, caller)?;
         let stops_readers = lock.protocol.stops_readers();
         let idle = if stops_readers { lock.engine.read_grants.end_idle(&lock.keys.lock, now) } else { None };
+        ending.extend(idle.map(|idle| Arc::clone(idle.grant()))); // the background releases it
         if pending.want > 1 && pending.grant.is_foreign(pending.part) {
             tracing::warn!(
                 lock = &**handle.name(), re_entered_at = %caller,
@@ -61,7 +64,7 @@ impl Attempts {
         }
         let mut attempts = Self::new(pending, handle.lease(), caller, now);
         (attempts.owner, attempts.is_try) = (Some(Arc::clone(&handle.owner)), is_try);
-        Ok((attempts, Before { ending, idle }))
+        Ok((attempts, ending))
     }
 
     /// Begins to acquire for the calls that stand in a line.
@@ -230,30 +233,6 @@ impl Attempts {
             owner.remembers(owed.grant());
         }
         Some(Arc::clone(owed.grant()))
-    }
-}
-
-/// What has to end on the server before an acquire.
-pub(crate) struct Before {
-    /// Earlier grants of the owner, whose release is under way.
-    ending: SmallVec<[Arc<Grant>; 1]>,
-    /// A hold that lingered for readers of this client.
-    idle: Option<Owed>,
-}
-
-impl Before {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.ending.is_empty() && self.idle.is_none()
-    }
-
-    /// Waits until it has ended.
-    pub(crate) async fn end(&mut self) {
-        if let Some(idle) = &mut self.idle {
-            let _ = idle.release().await;
-        }
-        for grant in &self.ending {
-            grant.until_released().await;
-        }
     }
 }
 

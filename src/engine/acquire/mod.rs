@@ -7,24 +7,26 @@ pub(crate) mod acquirer;
 pub(crate) mod attempts;
 pub(crate) mod call;
 mod claim;
-mod listed;
+pub(crate) mod wait;
 
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::task::consume_budget;
 
-use attempts::{Attempts, Before};
+use attempts::Attempts;
 use call::Outcome;
 pub(crate) use claim::claim;
-use listed::Listed;
+use wait::{Wait, Waiting};
 
+use super::grant::Grant;
 use super::grant::pending::PendingHold;
 use super::grant::sharing::{Given, Offer, join, keep_for_readers};
 use super::handle::Handle;
-use super::line::lines::{Asking, Begin};
-use super::line::place::Place;
+use super::line::lines::{Asking, Place};
 use super::line::state::Polled;
 use super::retry::Tries;
 use crate::base::clock::Moment;
@@ -101,19 +103,23 @@ pub(crate) async fn acquire(
     let handle = &*handle;
     handle.check_lock()?;
     let limits = Deadlines::new(limit, handle.config())?;
-    let listed = Listed::new(matches!(limit, WaitLimit::StandBy));
-    let mut call = Call { handle, caller, limits, start: clock::now(), listed };
+    let is_standby = matches!(limit, WaitLimit::StandBy);
+    let mut call = Call { handle, caller, limits, start: clock::now(), is_standby, waiting: None };
     let is_try = matches!(limit, WaitLimit::None | WaitLimit::Once);
     let (mut attempts, before) = Attempts::start(handle, caller, is_try)?;
     // Check after `start`, which adds the acquire to `under_way`. A shutdown first closes, and then waits for that
     // list. With the check before, an acquire could begin for which the shutdown does not wait.
     handle.check_open()?;
     if !before.is_empty() {
-        end(before, handle, limits).await;
+        end(&before, handle, limits).await;
     }
     let waits = !is_try && !attempts.is_reentry();
-    let begin = if waits { call.begins() } else { Begin::Ask(None) };
-    let Begin::Ask(asking) = begin else {
+    let asking = if waits {
+        handle.lock.engine.lines.begin(&handle.lock.line(), handle.can_share())
+    } else {
+        Some(Asking(None))
+    };
+    let Some(asking) = asking else {
         drop(attempts);
         let place = call.place(None);
         return call.stands(place).await;
@@ -160,16 +166,12 @@ struct Call<'a> {
     limits: Option<Deadlines>,
     /// When the call began.
     start: Moment,
-    listed: Listed,
+    is_standby: bool,
+    /// The call stands in the line, or stood there.
+    waiting: Option<Waiting>,
 }
 
 impl Call<'_> {
-    /// Decides whether the call attempts for itself.
-    fn begins(&self) -> Begin<Offer> {
-        let Handle { lock, .. } = self.handle;
-        lock.engine.lines.begin(&lock.line(), self.handle.can_share())
-    }
-
     /// Attempts once. The time limit of the call can pass before any answer. `None` would tell the caller that another owner holds the lock,
     /// so the call fails then.
     async fn attempt(&self, attempts: &mut Attempts) -> Result<Outcome> {
@@ -183,21 +185,31 @@ impl Call<'_> {
     }
 
     /// Ends a call to which the server granted the lock.
-    fn granted(&mut self, mut attempts: Attempts, asking: Option<Asking<Offer>>) -> Result<HeldLock> {
+    fn granted(&mut self, mut attempts: Attempts, asking: Asking<Offer>) -> Result<HeldLock> {
         attempts.end_earlier();
         attempts.is_granted_beside_line();
         let held = attempts.take(self.handle, self.start);
-        if let Some(asking) = asking {
-            asking.is_granted(self.handle.standing(), || keep_for_readers(&self.handle.lock, clock::now()));
-        }
+        let Handle { lock, .. } = self.handle;
+        asking.is_granted(|| (keep_for_readers(lock, clock::now()), self.handle.standing()));
         held
     }
 
-    fn place(&self, attempted: Option<(Attempts, Outcome)>) -> Place<Offer> {
-        let lock = &self.handle.lock;
+    fn place(&mut self, attempted: Option<(Attempts, Outcome)>) -> Place<Offer> {
+        let Handle { lock, owner, .. } = self.handle;
+        let wait = Arc::new(Wait {
+            lock: Arc::clone(lock),
+            owner: Arc::clone(owner),
+            caller: self.caller,
+            since: self.start,
+            is_standby: self.is_standby,
+            is_refused: AtomicBool::default(),
+            due: Mutex::default(),
+            holders_seen: OnceLock::default(),
+        });
         // A call with a time limit waits until the limit.
         let patience = self.limits.is_none().then(|| self.handle.config().retry_timeout());
-        let place = acquirer::stand(lock, self.handle.standing(), patience, attempted);
+        let place = acquirer::stand(&wait, (self.handle.standing(), patience), attempted);
+        self.waiting = Some(Waiting::begins(wait, place.is_answered()));
         if lock.protocol.stops_readers() {
             // A writer of this client waits from here on, so no reader of the client joins a lingering hold any more.
             // End the lingering now. Otherwise the writer would wait until it is over.
@@ -211,9 +223,6 @@ impl Call<'_> {
         let Handle { lock, owner, metrics, .. } = self.handle;
         let mut waiting = metrics.waiting();
         waiting.begins();
-        if place.is_answered() {
-            self.listed.waits(self.handle, self.caller, self.start, &place);
-        }
         loop {
             let Some(got) = self.waits(&place).await? else { return self.end_of_time(place).await };
             let now = clock::now();
@@ -222,14 +231,14 @@ impl Call<'_> {
                 Polled::Takes(offer) => {
                     let given = offer.accept(owner.key, self.caller, now);
                     if given.is_none() {
-                        place.asks_again();
+                        place.line.change(|state, now| state.hears(now)); // so that it asks again
                     }
                     given
                 }
                 Polled::Joins => join(lock, owner.key, self.caller, now),
             };
             if let Some(given) = given {
-                self.listed.ends(WaitOutcome::Granted);
+                self.ends(WaitOutcome::Granted);
                 // The call leaves the line when it has the hold.
                 return takes(self.handle, given, self.start).map(Some);
             }
@@ -237,14 +246,13 @@ impl Call<'_> {
     }
 
     /// Waits until the line has something for the call. `None`: the time limit of the call has passed.
-    async fn waits(&mut self, place: &Place<Offer>) -> Result<Option<Polled<Offer, Error>>> {
-        let (handle, caller, start) = (self.handle, self.caller, self.start);
+    async fn waits(&self, place: &Place<Offer>) -> Result<Option<Polled<Offer, Error>>> {
+        let handle = self.handle;
         // The task of the line ends calls whose attempts fail for too long. If the client's runtime does not run, nobody attempts, and
         // this call gives up by itself.
         let patience = handle.config().retry_timeout().max(2 * handle.config().command_timeout());
         let (mut looks_at, mut seen) = (self.limits.is_none().then(|| Instant::now() + patience), None);
         let got = {
-            let listed = &mut self.listed;
             let next = pin!(async {
                 let mut next = pin!(place.next());
                 loop {
@@ -252,9 +260,8 @@ impl Call<'_> {
                         biased;
                         got = &mut next => return Some(got),
                         () = handle.lock.engine.ended() => return None,
-                        () = elapsed(listed.lists_at(handle, start)) => listed.waits(handle, caller, start, place),
                         () = elapsed(looks_at) => {
-                            let retry_at = place.retry_at();
+                            let retry_at = place.line.with(|state| state.retry_at());
                             if let Some(error) = place.error().filter(|_| retry_at == seen) {
                                 return Some(Polled::Ends(error));
                             }
@@ -281,12 +288,16 @@ impl Call<'_> {
         if !place.is_answered() {
             return Err(self.error(late()));
         }
-        self.listed.ends(WaitOutcome::TimedOut);
+        self.ends(WaitOutcome::TimedOut);
         let line = Arc::clone(&place.line);
         drop(place);
         // So that this call leaves no place in a queue, and readers are admitted again after a writer.
         let _ = timeout(self.handle.config().command_timeout() / 2, line.ended()).await;
         Ok(None)
+    }
+
+    fn ends(&mut self, outcome: WaitOutcome) {
+        self.waiting.iter_mut().for_each(|waiting| waiting.outcome = outcome);
     }
 
     fn error(&self, fault: Fault) -> Error {
@@ -332,9 +343,9 @@ impl Deadlines {
 
 /// Waits for the end of what this owner held or attempted before, so that the owner does not block itself. At most for
 /// half of `command_timeout`: the call needs the rest of its time for the attempt.
-async fn end(mut before: Before, handle: &Handle, limits: Option<Deadlines>) {
+async fn end(before: &[Arc<Grant>], handle: &Handle, limits: Option<Deadlines>) {
     let enough = handle.config().command_timeout() / 2;
-    let ended = timeout(enough, before.end());
+    let ended = timeout(enough, join_all(before.iter().map(|grant| grant.until_released())));
     let _ = match limits {
         Some(limits) => timeout_at(limits.end(), ended).await.ok(),
         None => Some(ended.await),

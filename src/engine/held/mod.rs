@@ -13,7 +13,6 @@ use tracing::Span;
 use crate::base::clock::{self, Moment};
 use crate::base::error::{Error, LockId, Lost, Result};
 use crate::base::options;
-use crate::base::timer::sleep;
 use crate::engine::grant::pending::PendingHold;
 use crate::engine::grant::sharing::GivenBack;
 use crate::engine::grant::{Grant, PartKey};
@@ -23,9 +22,6 @@ use crate::engine::lock_ref::LockRef;
 use crate::engine::retry::Tries;
 use crate::protocol::PermitIds;
 use crate::telemetry::{self, inside};
-
-/// How often `wanted` asks the server whether somebody waits.
-const BETWEEN_QUESTIONS: Duration = Duration::from_millis(250);
 
 /// One hold on a lock. Dropping it releases the lock in the background.
 #[allow(unnameable_types, unreachable_pub, reason = "the sealed part of a public trait takes it")]
@@ -137,11 +133,7 @@ impl HeldLock {
     /// Waits until another owner waits for the lock.
     pub(crate) fn wanted(&self) -> impl Future<Output = ()> + Send + use<> {
         let lock = Arc::clone(&self.grant.lock);
-        async move {
-            while !lock.has_waiters().await {
-                sleep(BETWEEN_QUESTIONS).await;
-            }
-        }
+        async move { lock.wanted().until(|is_wanted| is_wanted > 0).await }
     }
 
     /// Releases the hold. Fails if the hold was gone. If the client already knows so, fails at once, and the background

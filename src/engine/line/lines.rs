@@ -4,19 +4,19 @@
 //! nothing else is locked beside one.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::Waker;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use super::place::Place;
-use super::state::{self, Kind, Terms};
+use super::state::{self, Kind, Polled, Terms, Ticket};
 use crate::base::clock::{self, Moment};
 use crate::base::error::Error;
 use crate::base::sync::{MutexGuard, lock, nothing_is_locked};
@@ -27,17 +27,26 @@ use crate::store::Store;
 type State<O> = state::State<O, Waker, Error>;
 type Effects<O> = state::Effects<O, Waker>;
 
-/// The lines of a client. `O`: a hold that can be had without a question.
-pub(crate) struct Lines<O> {
+/// A hold that the calls of a line can have without a question.
+pub(crate) trait Offered: Send + 'static {
+    /// What the diagnosis knows of a call.
+    type Call: Send + Sync;
+}
+
+/// The lines of a client.
+pub(crate) struct Lines<O: Offered> {
     map: Mutex<HashMap<Arc<str>, OnChannel<O>>>,
     /// How many lines there are, so that a free lock need not lock the map if nobody waits for anything.
     count: AtomicUsize,
     /// The client's runtime, on which the tasks of the lines run.
-    runtime: Handle,
+    pub(crate) runtime: Handle,
 }
 
 /// The lines of one channel. Readers and writers of a lock have two, and locks can share a channel, as `a` and `{a}` do.
 type OnChannel<O> = SmallVec<[Arc<Line<O>>; 1]>;
+
+/// The calls that wait, each with its line.
+type Calls<O> = Vec<(Arc<Line<O>>, Arc<<O as Offered>::Call>)>;
 
 /// Selects a line, and says of what kind it is.
 pub(crate) struct Of<'a> {
@@ -48,7 +57,7 @@ pub(crate) struct Of<'a> {
 }
 
 /// The calls of one client that wait for one lock.
-pub(crate) struct Line<O> {
+pub(crate) struct Line<O: Offered> {
     /// The keys of the lock. A lock of another type with the same main key has a line of its own.
     keys: LockKeys,
     is_shared: bool,
@@ -61,8 +70,16 @@ pub(crate) struct Line<O> {
     changed: Notify,
 }
 
-struct Inner<O> {
+/// A call in a line. Dropping it leaves the line.
+pub(crate) struct Place<O: Offered> {
+    pub(crate) line: Arc<Line<O>>,
+    ticket: Ticket,
+}
+
+struct Inner<O: Offered> {
     state: State<O>,
+    /// For the diagnosis: who waits.
+    calls: BTreeMap<Ticket, Arc<O::Call>>,
     channel: Arc<str>,
     has_task: bool,
     /// The line was removed from the map.
@@ -77,35 +94,29 @@ pub(crate) enum Receivers {
     PerhapsOthers,
 }
 
-/// How a call begins.
-pub(crate) enum Begin<O: Send> {
-    /// It stands in the line.
-    Stand,
-    /// It attempts for itself. A reader also attempts for the readers that come meanwhile.
-    Ask(Option<Asking<O>>),
-}
+/// A call that attempts for itself. A reader has a line: it also attempts for the readers that come meanwhile.
+pub(crate) struct Asking<O: Offered>(pub(crate) Option<Arc<Line<O>>>);
 
-/// A reader that attempts for other readers, too.
-pub(crate) struct Asking<O: Send>(Arc<Line<O>>);
-
-impl<O: Send> Asking<O> {
+impl<O: Offered> Asking<O> {
     /// Lets those who wait join the hold that the server granted this reader.
-    pub(crate) fn is_granted(&self, terms: Terms, hold: impl FnOnce() -> Option<O>) {
-        if !self.0.is_empty() {
-            let hold = hold();
-            self.0.change(|state, now| state.opens(hold, terms, now));
+    pub(crate) fn is_granted(&self, hold: impl FnOnce() -> (Option<O>, Terms)) {
+        if let Some(line) = self.0.as_ref().filter(|line| !line.is_empty()) {
+            let (hold, terms) = hold();
+            line.change(|state, now| state.opens(hold, terms, now));
         }
     }
 }
 
-impl<O: Send> Drop for Asking<O> {
+impl<O: Offered> Drop for Asking<O> {
     fn drop(&mut self) {
-        self.0.change(|state, _| state.asked());
-        self.0.tidy();
+        if let Some(line) = &self.0 {
+            line.change(|state, _| state.asked());
+            line.tidy();
+        }
     }
 }
 
-impl<O: Send> Lines<O> {
+impl<O: Offered> Lines<O> {
     pub(crate) fn new() -> Self {
         Self { map: Mutex::default(), count: AtomicUsize::new(0), runtime: Handle::current() }
     }
@@ -146,17 +157,16 @@ impl<O: Send> Lines<O> {
         result
     }
 
-    /// Begins a call that can wait. `shares`: the call can share a hold with other readers of this client.
-    pub(crate) fn begin(self: &Arc<Self>, of: &Of<'_>, shares: bool) -> Begin<O> {
+    /// Begins a call that can wait. `None`: it stands in the line. `shares`: the call can share a hold with other readers of this client.
+    pub(crate) fn begin(self: &Arc<Self>, of: &Of<'_>, shares: bool) -> Option<Asking<O>> {
         if shares {
             let asks = |line: &Arc<Line<O>>, inner: &mut Inner<O>| {
-                inner.state.asks().then(|| Asking(Arc::clone(line)))
+                inner.state.asks().then(|| Asking(Some(Arc::clone(line))))
             };
-            let asking = self.enter(of, Arc::clone(&of.keys.channel), asks);
-            return asking.map_or(Begin::Stand, |asking| Begin::Ask(Some(asking)));
+            return self.enter(of, Arc::clone(&of.keys.channel), asks);
         }
-        let line = self.find(of.keys, of.kind == Kind::Readers);
-        if line.is_some() { Begin::Stand } else { Begin::Ask(None) }
+        let asks = self.find(of.keys, of.kind == Kind::Readers).is_none();
+        asks.then_some(Asking(None))
     }
 
     /// Stands at the end of the line of a lock, which this channel wakes.
@@ -164,11 +174,12 @@ impl<O: Send> Lines<O> {
         self: &Arc<Self>,
         of: &Of<'_>,
         channel: Arc<str>,
-        terms: Terms,
-        patience: Option<Duration>,
+        (terms, patience): (Terms, Option<Duration>),
+        call: Arc<O::Call>,
     ) -> Place<O> {
         let place = self.enter(of, channel, |line, inner| {
             let ticket = inner.state.stand(terms, patience, clock::now());
+            inner.calls.insert(ticket, call);
             Place { line: Arc::clone(line), ticket }
         });
         place.line.changed.notify_waiters();
@@ -179,46 +190,47 @@ impl<O: Send> Lines<O> {
     ///
     /// Redisson sends `0` for one waiter and `1` for all; here the line asks for all.
     pub(crate) fn wake(&self, channel: &str) -> bool {
-        let lines = self.on(channel);
-        lines.iter().for_each(|line| line.change(State::<O>::hears));
-        !lines.is_empty()
+        self.tell(channel, State::<O>::hears)
     }
 
-    /// Records that messages arrive on a channel from now on: the lock perhaps became free before. False: the channel has no lines.
-    pub(crate) fn subscribed(&self, channel: &str) -> bool {
-        let lines = self.on(channel);
-        lines.iter().for_each(|line| line.change(|state, now| state.has_messages(true, now)));
-        !lines.is_empty()
+    /// Records whether messages arrive on a channel from now on: the lock perhaps became free before. False: the channel has no lines.
+    pub(crate) fn has_messages(&self, channel: &str, has_messages: bool) -> bool {
+        self.tell(channel, |state, now| state.has_messages(has_messages, now))
     }
 
-    /// Records that messages no longer arrive on these channels.
-    pub(crate) fn disconnected(&self, channels: &BTreeSet<Arc<str>>) {
-        for line in channels.iter().flat_map(|channel| self.on(channel)) {
-            line.change(|state, now| state.has_messages(false, now));
+    fn tell(&self, channel: &str, event: impl Fn(&mut State<O>, Moment) -> Effects<O>) -> bool {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return false;
         }
+        let lines = lock(&self.map).get(channel).cloned().unwrap_or_default();
+        lines.iter().for_each(|line| line.change(&event));
+        !lines.is_empty()
     }
 
     /// Wakes all lines.
     pub(crate) fn wake_all(&self) {
-        let mut lines: Vec<_> =
-            lock(&self.map).iter().map(|(channel, lines)| (Arc::clone(channel), lines.clone())).collect();
-        lines.sort_by(|(one, _), (other, _)| one.cmp(other)); // always in the same order
-        for line in lines.iter().flat_map(|(_, lines)| lines) {
-            line.change(State::<O>::hears);
-        }
+        self.all().iter().for_each(|line| line.change(State::<O>::hears));
     }
 
     /// Releases what is open in any line: the client is shut down.
     pub(crate) fn close_all(&self) {
-        let lines: Vec<_> = lock(&self.map).values().flatten().map(Arc::clone).collect();
-        lines.iter().for_each(|line| drop(line.with(|state| state.task_ends())));
+        self.all().iter().for_each(|line| drop(line.with(|state| state.task_ends())));
     }
 
-    fn on(&self, channel: &str) -> OnChannel<O> {
-        if self.count.load(Ordering::Acquire) == 0 {
-            return OnChannel::new();
-        }
-        lock(&self.map).get(channel).cloned().unwrap_or_default()
+    pub(crate) fn calls(&self) -> Calls<O> {
+        let calls = |line: &Arc<Line<O>>| {
+            let inner = lock(&line.inner);
+            inner.calls.values().map(|call| (Arc::clone(line), Arc::clone(call))).collect::<Vec<_>>()
+        };
+        self.all().iter().flat_map(calls).collect()
+    }
+
+    /// All lines, always in the same order.
+    fn all(&self) -> Vec<Arc<Line<O>>> {
+        let mut lines: Vec<_> =
+            lock(&self.map).iter().map(|(channel, lines)| (Arc::clone(channel), lines.clone())).collect();
+        lines.sort_by(|(one, _), (other, _)| one.cmp(other));
+        lines.into_iter().flat_map(|(_, lines)| lines).collect()
     }
 
     /// Subscribes for a line, unless it is subscribed already.
@@ -260,7 +272,40 @@ impl<O: Send> Lines<O> {
     }
 }
 
-impl<O: Send> Line<O> {
+impl<O: Offered> Place<O> {
+    /// Waits until there is something for the call.
+    pub(crate) async fn next(&self) -> Polled<O, Error> {
+        poll_fn(|context| {
+            let waker = context.waker().clone(); // with nothing locked, because to clone a waker can run any code
+            let found = self.line.event(|state, _| state.poll(self.ticket, waker));
+            found.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+
+    /// Whether it is known that another owner holds the lock.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.line.with(|state| state.is_answered())
+    }
+
+    /// Why there is no answer.
+    pub(crate) fn error(&self) -> Option<Error> {
+        self.line.with(|state| state.error())
+    }
+}
+
+impl<O: Offered> Drop for Place<O> {
+    fn drop(&mut self) {
+        let Self { line, ticket } = self;
+        let mut inner = lock(&line.inner);
+        let (call, effects) = (inner.calls.remove(ticket), inner.state.leaves(*ticket));
+        line.perform(inner, effects);
+        drop(call);
+        line.tidy();
+    }
+}
+
+impl<O: Offered> Line<O> {
     fn new(of: &Of<'_>, channel: Arc<str>, lines: &Arc<Lines<O>>) -> Self {
         let state = State::new(of.kind, of.safety_poll);
         Self {
@@ -268,7 +313,13 @@ impl<O: Send> Line<O> {
             is_shared: of.kind == Kind::Readers,
             lines: Arc::clone(lines),
             store: Arc::clone(of.store),
-            inner: Mutex::new(Inner { state, channel, has_task: false, is_removed: false }),
+            inner: Mutex::new(Inner {
+                state,
+                calls: BTreeMap::new(),
+                channel,
+                has_task: false,
+                is_removed: false,
+            }),
             wake: Notify::new(),
             changed: Notify::new(),
         }
@@ -325,7 +376,7 @@ impl<O: Send> Line<O> {
     }
 
     /// Removes the line if it is of no use.
-    pub(crate) fn tidy(self: &Arc<Self>) {
+    fn tidy(self: &Arc<Self>) {
         let is_useless = |inner: &Inner<O>| inner.state.is_over() && !inner.has_task && !inner.is_removed;
         if !is_useless(&lock(&self.inner)) {
             return;

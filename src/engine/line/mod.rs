@@ -4,8 +4,8 @@
 //! Lock cohorting, after "Lock Cohorting: A General Technique for Designing NUMA Locks" (Dice, Marathe, Shavit; 2012): the client holds the
 //! lock on the server for a short time, and its owners take turns within that time.
 //!
-//! [`state`] decides. [`lines`] has its mutex, its clock and the wakers, and [`place`] is the future that waits. The task that attempts
-//! is in `acquire/acquirer.rs`. A call on a free lock meets no line, except that a reader attempts for the readers that come meanwhile.
+//! [`state`] decides. [`lines`] has its mutex, its clock and the wakers, and the future that waits. The task that attempts is in
+//! `acquire/acquirer.rs`. A call on a free lock meets no line, except that a reader attempts for the readers that come meanwhile.
 //!
 //! # The explorer
 //!
@@ -21,5 +21,4 @@
 //! It does not cover readers who share, places in a fair queue, and time limits. The simulated worlds do.
 
 pub(crate) mod lines;
-pub(crate) mod place;
 pub(crate) mod state;

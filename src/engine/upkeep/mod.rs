@@ -22,7 +22,6 @@ use tokio::runtime::Handle;
 use crate::base::config::LockConfig;
 use crate::base::error::Result;
 use crate::base::task;
-use crate::engine::grant::Grant;
 use crate::engine::shared::Engine;
 use crate::engine::waits::Waits;
 use crate::store::Source;
@@ -31,7 +30,7 @@ use crate::store::Source;
 pub(crate) async fn start(
     source: Source,
     config: LockConfig,
-    waits: Option<Arc<Waits<Grant>>>,
+    waits: Option<Arc<Waits>>,
 ) -> Result<Arc<Engine>> {
     let engine = Engine::connect(source, config, waits.clone()).await?;
     let (store, config) = (&engine.store, &engine.config);

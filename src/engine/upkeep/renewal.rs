@@ -40,11 +40,11 @@ pub(crate) struct Renewal {
     /// `None`: the runtime of the program renews, so it answers to itself.
     pulse: Option<Pulse>,
     /// The diagnosis looks at what is held.
-    waits: Option<Arc<Waits<Grant>>>,
+    waits: Option<Arc<Waits>>,
 }
 
 impl Renewal {
-    pub(crate) fn new(store: Arc<Store>, config: &LockConfig, waits: Option<Arc<Waits<Grant>>>) -> Self {
+    pub(crate) fn new(store: Arc<Store>, config: &LockConfig, waits: Option<Arc<Waits>>) -> Self {
         let pulse = store.thread().is_own().then(|| Pulse::start(config.watchdog_lease()));
         Self { store, periods: Periods::new(config), failures: Limit::default(), pulse, waits }
     }
