@@ -64,6 +64,7 @@ impl Waits {
     pub(crate) fn ended(&self, mut wait: RecentWait) {
         let kept = (0..=LONGEST_NAME.min(wait.lock.len())).rfind(|end| wait.lock.is_char_boundary(*end));
         wait.lock.truncate(kept.unwrap_or(0));
+        wait.lock.shrink_to_fit();
         let mut past = lock(&self.past);
         if past.len() == MOST {
             past.pop_front();

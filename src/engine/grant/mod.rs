@@ -210,8 +210,9 @@ impl Grant {
             if left.is_zero() {
                 return self.event(now, |_| {});
             }
-            if is_closing && left > engine.config.retry_timeout() / 2 {
-                return; // a shutdown does not wait for so long, and the lease ends the hold
+            let is_long = || left > engine.config.retry_timeout() / 2;
+            if is_closing && (is_long() || self.ask(|state| state.has_guards())) {
+                return; // a shutdown does not wait for so long, nor for a guard, and the lease ends the hold
             }
             tokio::select! {
                 biased;
