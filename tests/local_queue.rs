@@ -3,7 +3,7 @@
 use crate::support::fixture::{Fixture, for_each_lock};
 use crate::support::{MS, SECOND, Scene, eventually, patient, soon, timed, waiter};
 use lockkeeper::{Error, LockConfigBuilder};
-use tokio::time::sleep;
+use std::time::Duration;
 
 /// Neither the safety poll nor the heartbeat of a fair waiter comes during a test.
 fn without_polls() -> LockConfigBuilder {
@@ -14,13 +14,15 @@ fn without_polls() -> LockConfigBuilder {
 /// finds nothing, and tells the waiters of its client: nothing else would wake them before their safety poll.
 async fn a_call_that_finds_nothing_wakes_the_waiters<F: Fixture>() {
     let scene = Scene::start();
-    let locks = scene.client_with(without_polls()).await;
+    // Otherwise an unlock would pass the hold on, and not ask the server.
+    let locks = scene.client_with(without_polls().sharing(Duration::ZERO)).await;
     for extends in [true, false] {
         let guard = F::lock(&locks, "a").lock().await.unwrap();
+        let (attempts, before) = (|| scene.server.calls("pttl"), scene.server.calls("pttl"));
         let waiting = waiter(F::rival(&locks, "a"));
         let channels = || scene.server.channels();
         eventually("the waiter subscribes", channels, |channels| !channels.is_empty()).await;
-        sleep(100 * MS).await; // it has attempted again
+        eventually("it attempts again", attempts, |attempts| *attempts >= before + 2).await;
         // An extension finds nothing although other keys of the lock, such as its queue, are still there.
         for key in scene.server.keys().iter().filter(|key| !extends || !key.contains('{')) {
             scene.server.run::<()>(&["DEL", key]);

@@ -46,8 +46,6 @@ const NAMED: usize = 8;
 /// The task of a client.
 pub(crate) struct Watch {
     snapshots: Writer,
-    /// What the client held at the last look.
-    holds: Vec<Weak<Grant>>,
     /// Limits the reports.
     reports: Limit,
     /// When each lock was looked for among the client's own holds, in the last lease.
@@ -90,7 +88,6 @@ impl Watch {
                 pauses: PAUSES,
                 is_refused: false,
             },
-            holds: Vec::new(),
             reports: Limit::default(),
             looked: HashMap::new(),
             jobs: FuturesUnordered::new(),
@@ -131,17 +128,10 @@ impl Watch {
         list.looks();
         let (now, at, mut waits) = (Instant::now(), clock::now(), engine.lines.calls());
         waits.sort_by_key(|(_, wait)| wait.since);
-        // What is renewed right now is not in the list of renewals, so the holds of the look before are added. A hold with a fixed lease is
-        // mostly in the list of those of which the server tells changes.
-        let known = self
-            .holds
-            .iter()
-            .filter_map(Weak::upgrade)
-            .chain(engine.renewals.items())
-            .chain(engine.tracked.all());
+        // A hold with a fixed lease is mostly in the list of those of which the server tells changes.
+        let known = engine.renewals.items().into_iter().chain(engine.tracked.all());
         let holds = known.filter(|grant| grant.held_at(at).is_some()).map(|grant| (grant.number, grant));
         let holds: Vec<_> = holds.collect::<BTreeMap<_, _>>().into_values().collect();
-        self.holds = holds.iter().map(Arc::downgrade).collect();
         let lease = engine.config.watchdog_lease();
         let (mut snapshot, mut of_waiters) = (Snapshot::new(&self.snapshots.identity), Vec::new());
         let mut next = Vec::new();

@@ -241,7 +241,7 @@ impl LockRef {
             while told.strong_count() > 0 && !of.has_waiters().await {
                 sleep(BETWEEN_QUESTIONS).await;
             }
-            lock(&of.engine.wanted).remove(&key); // who asks from here on begins anew
+            lock(&of.engine.wanted).remove(&key); // a later call makes its own question
             told.upgrade().into_iter().for_each(|told| told.modify(|_| 1));
         });
         wanted

@@ -777,6 +777,10 @@ pub(super) mod tests {
         assert!(!takes(&mut state, SWITCHED) && !state.is_owed(NOW));
         state.takes_back();
         assert!(state.is_owed(NOW) && !takes(&mut state, SAME));
+        // The end of an attempt that another task made.
+        let (mut state, part) = asked();
+        state.on_server.answered(1, |_| true);
+        assert!(state.is_offered_anew(part, NOW.plus(LEASE), NOW) && takes(&mut state, SWITCHED));
     }
 
     #[test]
