@@ -153,6 +153,7 @@ async fn an_unlock_that_nobody_polls_any_more_is_done_by_the_background() {
         renewed(&guard).await; // the next renewal comes after 6 s at the earliest
         proxy.refuse(true);
         proxy.cut();
+        timeout(SECOND, locks.inspect("a")).await.unwrap_err(); // the client notices it
         let mut unlocking = Box::pin(guard.unlock());
         assert!((&mut unlocking).now_or_never().is_none());
         proxy.refuse(false);

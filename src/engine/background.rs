@@ -25,7 +25,7 @@ use crate::base::error::{Error, Result};
 use crate::base::limits::limits;
 use crate::base::sync::{Watched, lock};
 use crate::base::task::Spawner;
-use crate::base::timer::{Instant, timeout};
+use crate::base::timer::{Instant, sleep, timeout};
 use crate::engine::hold::Named;
 
 /// Starts jobs, and knows those that have not ended.
@@ -76,7 +76,7 @@ pub(crate) struct Direct<'a>(&'a AtomicUsize);
 
 impl Drop for Direct<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -139,6 +139,13 @@ impl Background {
     pub(crate) fn direct(&self) -> Option<Direct<'_>> {
         let direct = Direct(&self.direct);
         (self.direct.fetch_add(1, Ordering::Relaxed) < limits().releases).then_some(direct)
+    }
+
+    /// Waits until no future sends a release.
+    pub(crate) async fn direct_ended(&self) {
+        while self.direct.load(Ordering::Acquire) > 0 {
+            sleep(Duration::from_millis(1)).await;
+        }
     }
 
     /// Counts an answer to a release.

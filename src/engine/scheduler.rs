@@ -30,8 +30,8 @@ use crate::base::timer::sleep;
 /// Over how long a rush spreads its batches, so that not all are sent at once.
 const RUSH: Duration = Duration::from_millis(100);
 
-/// The tick of a duty whose items are never taken before they are due.
-pub(crate) const NO_TICK: Duration = Duration::from_secs(3_600);
+/// Between two ticks, the task takes items together that are due within this time.
+const TOGETHER: Duration = Duration::from_millis(10);
 
 /// What a scheduler does for its items, again and again.
 pub(crate) trait Duty: Send + Sync + 'static {
@@ -41,11 +41,6 @@ pub(crate) trait Duty: Send + Sync + 'static {
 
     /// How much too early an item can be taken, to fill a batch.
     fn ahead(&self) -> Duration;
-
-    /// Between two ticks, the task takes items together that are due within this time.
-    fn together(&self) -> Duration {
-        Duration::from_millis(10)
-    }
 
     /// The task looks at its list. It does so in each tick while there are items.
     fn looks(&self, _now: Moment) {}
@@ -124,11 +119,6 @@ impl Slot {
     /// Whether [`Scheduler::set`] has something to do.
     fn is_to_be_set(&self, due: Option<Moment>) -> bool {
         !self.is_running && self.due.map(|(due, _)| due) != due
-    }
-
-    /// When the item is due.
-    pub(crate) fn due(&self) -> Option<Moment> {
-        self.due.map(|(due, _)| due)
     }
 
     /// Whether the item is due at some time, or running.
@@ -253,7 +243,7 @@ impl<T: Send + Sync> Shared<T> {
         let mut list = lock(&self.list);
         let until = |list: &List<T>, time: Moment| list.due.range(..=(time, NonZeroU64::MAX)).count();
         let take = if now < list.ticks_at {
-            until(&list, now.plus(duty.together()))
+            until(&list, now.plus(TOGETHER))
         } else {
             list.ticks_at = now.plus(self.tick);
             let due = until(&list, list.ticks_at);
@@ -402,7 +392,8 @@ mod tests {
     /// A shutdown releases what the items hold whose unlock nobody polls.
     #[tokio::test]
     async fn an_item_is_listed_while_it_runs() {
-        let (scheduler, item, answer) = (Scheduler::new(NO_TICK), Arc::<Notify>::default(), Arc::default());
+        let (scheduler, item, answer) =
+            (Scheduler::new(Duration::from_secs(3_600)), Arc::<Notify>::default(), Arc::default());
         scheduler.start(&Handle::current(), Waits(Arc::clone(&answer)));
         let mut slot = Slot::default();
         scheduler.set(&mut slot, Some(clock::now()), || Arc::clone(&item));

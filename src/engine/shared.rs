@@ -25,7 +25,7 @@ use crate::engine::hold::lease::{Periods, Rules};
 use crate::engine::line::lines::Lines;
 use crate::engine::listeners::{Listeners, Messages};
 use crate::engine::recent_releases::RecentReleases;
-use crate::engine::scheduler::{NO_TICK, Scheduler};
+use crate::engine::scheduler::Scheduler;
 use crate::engine::tracked::Tracked;
 use crate::engine::under_way::UnderWay;
 use crate::engine::waits::Waits;
@@ -51,7 +51,6 @@ pub(crate) struct Engine {
     rules: [Rules; 2],
     pub(crate) renewals: Scheduler<Grant>,
     pub(crate) heartbeats: Scheduler<Grant>,
-    pub(crate) confirmations: Scheduler<Grant>,
     pub(crate) background: Background,
     /// Limits the reports of releases that failed.
     pub(crate) failed_releases: Limit,
@@ -106,7 +105,6 @@ impl Engine {
             rules,
             renewals: Scheduler::new(periods.renewal_tick()),
             heartbeats: Scheduler::new(periods.heartbeat_tick()),
-            confirmations: Scheduler::new(NO_TICK),
             background: Background::start(),
             failed_releases: Limit::default(),
             under_way: UnderWay::default(),
@@ -223,17 +221,14 @@ impl Engine {
         }
         self.read_grants.close_all(now);
         self.lines.close_all();
-        // Perhaps nobody polls the futures that release.
-        for grant in self.renewals.items() {
-            grant.release_for_future(now);
-        }
+        // Perhaps nobody polls a future that releases.
+        let _ = timeout(self.config.command_timeout(), self.background.direct_ended()).await;
         self.listeners.close(&self.store);
         // An acquire without an answer is released once more when it can run no more, see `Grant::late_until`.
         let late = self.config.command_timeout() + Duration::from_secs(2);
         let released = self.all_released(limit.max(late)).await;
         self.renewals.close();
         self.heartbeats.close();
-        self.confirmations.close();
         // No lock depends on this work, so its faults do not make the shutdown fail.
         let rest = self.config.command_timeout();
         let _ = timeout(rest, last).await;

@@ -289,6 +289,11 @@ impl Store {
         own.or_else(|fault| self.topology.opened(route).ok_or(fault))
     }
 
+    /// Returns the connection for commands about a key, if there is one.
+    pub(crate) fn opened(&self, route: Route) -> Option<Connection> {
+        self.topology.opened(route)
+    }
+
     /// Returns the connection for commands about a key. Makes it if there is none.
     pub(crate) async fn connection(&self, route: Route) -> Result<Connection, Fault> {
         if let Some(connection) = self.topology.opened(route) {

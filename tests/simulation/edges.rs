@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::join_all;
-use lockkeeper::{Error, Limits, LockClient, LockConfig, LockGuard, LockOptions, Process};
+use lockkeeper::{Error, Limits, LockClient, LockConfig, LockOptions, Process};
 use lockkeeper_memory::{MemoryServer, Network};
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, timeout};
@@ -174,40 +173,6 @@ fn readers_begin_for_at_most_five_quarters_of_the_time_after_a_question() {
     });
 }
 
-/// After twice `command_timeout`, the background takes releases over that nobody seems to poll. Those that wait for their turn in the
-/// background are taken over, too, and do not keep the turns from it.
-#[test]
-fn releases_that_were_taken_over_keep_no_turn() {
-    run(async |Scene { network, locks, .. }| {
-        let mut guards = Vec::new();
-        for number in 0..5 {
-            guards.push(locks.rlock(format!("{number}")).lock().await.expect("it is free"));
-        }
-        network.freeze(true);
-        let mut unlocking = pin!(join_all(guards.into_iter().map(LockGuard::unlock)));
-        assert!(timeout(8 * SECOND, &mut unlocking).await.is_err(), "the server is silent");
-        network.freeze(false);
-        let results = timeout(5 * SECOND, unlocking).await.expect("no release waits for another");
-        assert!(results.iter().all(Result::is_ok), "{results:?}");
-    });
-}
-
-/// The server lost the hold of which an inner guard shows the number, and the outer one is released in turn.
-#[test]
-fn a_number_that_is_shown_keeps_no_turn_from_the_release() {
-    run(async |scene| {
-        let mut lock = scene.locks.rlock("a");
-        let (outer, inner) = (lock.lock().await.expect("it is free"), lock.lock().await.expect("it has it"));
-        scene.network.execute(&["DEL", "a"]);
-        scene.network.set_network(Network { most_delay: 20 * MS, ..Network::default() });
-        drop(inner);
-        sleep(MS).await; // the number is on its way
-        drop(outer);
-        sleep(SECOND).await;
-        assert!(!scene.times_of("rlock/release.lua").is_empty());
-    });
-}
-
 /// Guarantee 2. The answer to the release is lost, and the next release finds nothing.
 #[test]
 fn a_release_that_ran_and_was_not_answered_is_no_loss() {
@@ -237,20 +202,5 @@ fn an_unlock_that_was_taken_over_reports_a_loss() {
         network.set_network(Network::default());
         sleep(10 * SECOND).await;
         assert!(matches!(unlocking.await, Err(Error::NotHeld(_))));
-    });
-}
-
-#[test]
-fn the_number_of_an_inner_unlock_that_is_dropped_is_shown_by_the_background() {
-    run(async |Scene { network, locks, .. }| {
-        let mut lock = locks.rlock("a");
-        let (outer, inner) = (lock.lock().await.expect("it is free"), lock.lock().await.expect("it has it"));
-        refuses(&network);
-        let mut unlocking = Box::pin(inner.unlock());
-        assert!(timeout(SECOND, &mut unlocking).await.is_err());
-        network.set_network(Network::default());
-        drop(unlocking);
-        sleep(SECOND).await;
-        assert_eq!(network.execute(&["HGET", "a", &outer.owner_id()]), b"$1\r\n1\r\n");
     });
 }

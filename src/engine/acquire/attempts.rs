@@ -4,15 +4,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use crate::base::Caller;
 use crate::base::clock::{self, Moment};
 use crate::base::error::Result;
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::timer::timeout;
 use crate::engine::acquire::call::{Outcome, WriterIntent};
-use crate::engine::grant::owner_grants::{OwnerGrants, Start};
+use crate::engine::grant::owner_grants::{Grants, OwnerGrants};
 use crate::engine::grant::pending::PendingHold;
 use crate::engine::grant::sharing::Offer;
 use crate::engine::grant::{Grant, OwnerKey};
@@ -22,8 +20,6 @@ use crate::engine::hold::lease;
 use crate::engine::line::state::Terms;
 use crate::engine::lock_ref::LockRef;
 use crate::protocol::{AcquireReply, Granted, IfHeld};
-
-type Ending = SmallVec<[Arc<Grant>; 1]>;
 
 /// The attempts of one call on its lock, or of a line for the calls that stand in it.
 pub(crate) struct Attempts {
@@ -49,13 +45,13 @@ pub(crate) struct Attempts {
 impl Attempts {
     /// Begins to acquire for a call. Also returns what has to end on the server before that: what the owner had, and a hold that lingers for
     /// readers of this client.
-    pub(crate) fn start(handle: &Handle, caller: Caller, is_try: bool) -> Result<(Self, Ending)> {
+    pub(crate) fn start(handle: &Handle, caller: Caller, is_try: bool) -> Result<(Self, Grants)> {
         let (lock, now) = (&handle.lock, clock::now());
-        let Start { pending, mut ending } = handle.owner.start(lock, now, caller)?;
+        let (pending, mut ending) = handle.owner.start(lock, now, caller)?;
         let stops_readers = lock.protocol.stops_readers();
-        let idle = if stops_readers { lock.engine.read_grants.end_idle(&lock.keys.lock, now) } else { None };
+        let idle = if stops_readers { lock.engine.read_grants.close(&lock.keys.lock, now) } else { None };
         ending.extend(idle.map(|idle| Arc::clone(idle.grant()))); // the background releases it
-        if pending.want > 1 && pending.grant.is_foreign(pending.part) {
+        if pending.want > 1 && pending.grant.is_foreign(pending.owner) {
             tracing::warn!(
                 lock = &**handle.name(), re_entered_at = %caller,
                 "a lock was re-entered from another task than the one that acquired it: a handle is one owner, so tasks must \
@@ -187,7 +183,7 @@ impl Attempts {
         if handle.can_share() && self.pending.want == 1 && !self.pending.nested_in_write {
             self.pending.grant.open_to_readers(handle.terms.linger, self.at);
         }
-        handle.owner.set(&self.pending);
+        handle.owner.add(&self.pending.grant, self.at);
         Ok(held)
     }
 
@@ -207,7 +203,7 @@ impl Attempts {
                 state.granted_beside(until.plus(lease::margin(self.lease)).minus(self.lease), self.at)
             })
         {
-            self.pending.grant.close(self.at);
+            drop(self.pending.grant.close(self.at));
         }
     }
 
@@ -222,16 +218,15 @@ impl Attempts {
     pub(crate) fn end_earlier(&self) {
         let LockRef { engine, protocol, keys, .. } = &*self.lock;
         if protocol.is_read_write() && !protocol.is_shared() && self.pending.want == 1 {
-            engine.read_grants.close(&keys.lock, self.at);
+            drop(engine.read_grants.close(&keys.lock, self.at));
         }
     }
 
     /// Gives an attempt up. What the server can have of it can block its own owner, so the owner's next acquire waits for its release.
     fn forget(owner: Option<&OwnerGrants>, pending: &mut PendingHold) -> Option<Arc<Grant>> {
-        let owed = pending.give_up(clock::now())?;
-        if let Some(owner) = owner {
-            owner.remembers(owed.grant());
-        }
+        let now = clock::now();
+        let owed = pending.give_up(now)?;
+        owner.into_iter().for_each(|owner| owner.add(owed.grant(), now));
         Some(Arc::clone(owed.grant()))
     }
 }

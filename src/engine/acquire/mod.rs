@@ -23,7 +23,6 @@ pub(crate) use claim::claim;
 use wait::{Wait, Waiting};
 
 use super::grant::Grant;
-use super::grant::pending::PendingHold;
 use super::grant::sharing::{Given, Offer, join, keep_for_readers};
 use super::handle::Handle;
 use super::line::lines::{Asking, Place};
@@ -86,11 +85,10 @@ pub(crate) async fn joined(
 }
 
 /// Takes a hold that another owner of this client gave. The call of this handle began at `start`.
-fn takes(handle: &Handle, given: Given, start: Moment) -> Result<HeldLock> {
-    let (now, until) = (clock::now(), given.until);
-    let mut pending = PendingHold::given(given);
+fn takes(handle: &Handle, (mut pending, until): Given, start: Moment) -> Result<HeldLock> {
+    let now = clock::now();
     let held = HeldLock::take(handle, &mut pending, until, (start, now))?;
-    handle.owner.set(&pending);
+    handle.owner.add(&pending.grant, now);
     Ok(held)
 }
 
@@ -213,7 +211,7 @@ impl Call<'_> {
         if lock.protocol.stops_readers() {
             // A writer of this client waits from here on, so no reader of the client joins a lingering hold any more.
             // End the lingering now. Otherwise the writer would wait until it is over.
-            lock.engine.read_grants.end_lingering(&lock.keys.lock, clock::now());
+            drop(lock.engine.read_grants.close(&lock.keys.lock, clock::now()));
         }
         place
     }

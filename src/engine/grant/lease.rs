@@ -9,6 +9,9 @@ use crate::engine::hold::lease::{self, Rules};
 /// tells of changes of its key. Shorter holds cost no renewal.
 const FIRST: Duration = Duration::from_secs(1);
 
+/// The end of a hold that has none.
+const NEVER: Moment = Moment::from_nanos(u64::MAX);
+
 /// The lease of one hold of the server.
 #[derive(Default)]
 pub(super) struct Lease {
@@ -34,34 +37,27 @@ pub(super) struct Lease {
 pub(super) struct Wanted {
     /// The longest lease of a renewed hold: a renewal never shortens a lease.
     pub(super) renewed: Option<Duration>,
-    /// When the last of the renewed holds ends. `None`: one of them has no end.
-    last_end: Option<Moment>,
-    is_endless: bool,
-    /// When a hold ends that is not renewed, and so the server perhaps keeps it for longer.
-    fixed: Option<Moment>,
-    /// When the watchdog has to act for another reason.
-    pub(super) acts_at: Option<Moment>,
+    /// When the last of the renewed holds ends.
+    last_end: Moment,
+    /// When the watchdog acts, whatever is renewed: a hold ends that the server keeps for longer.
+    acts_at: Option<Moment>,
     pub(super) has_guards: bool,
 }
 
 impl Wanted {
-    pub(super) fn adds_renewed(&mut self, lease: Duration, ends: Option<Moment>) {
+    /// `ends`: as [`acts`](Self::acts). `None`: the hold has no end.
+    pub(super) fn renews(&mut self, lease: Duration, ends: Option<Moment>) {
         self.renewed = self.renewed.max(Some(lease));
-        self.is_endless |= ends.is_none();
-        self.last_end = self.last_end.max(ends);
-        self.acts_at = self.acts_at.into_iter().chain(ends).min();
+        self.last_end = self.last_end.max(ends.unwrap_or(NEVER));
+        ends.into_iter().for_each(|ends| self.acts(ends));
     }
 
-    pub(super) fn adds_fixed(&mut self, ends: Moment) {
-        self.fixed = self.fixed.into_iter().chain([ends]).min();
+    pub(super) fn acts(&mut self, at: Moment) {
+        self.acts_at = self.acts_at.into_iter().chain([at]).min();
     }
 
     fn is_nothing(&self) -> bool {
-        self.renewed.is_none() && self.fixed.is_none()
-    }
-
-    fn last_end(&self) -> Option<Moment> {
-        if self.is_endless { None } else { self.last_end }
+        self.renewed.is_none() && self.acts_at.is_none() && !self.has_guards
     }
 
     /// Whether there is something for a renewal to do.
@@ -80,9 +76,11 @@ impl Wanted {
     /// sixteenth.
     fn lease_to_ask(&self, now: Moment) -> Option<Duration> {
         let lease = self.renewed?;
-        let Some(end) = self.last_end() else { return Some(lease) };
+        if self.last_end == NEVER {
+            return Some(lease);
+        }
         let part = (lease / 20).max(Duration::from_millis(1));
-        let left = end.since(now) + lease::margin(lease);
+        let left = self.last_end.since(now) + lease::margin(lease);
         let parts = left.as_nanos().div_ceil(part.as_nanos());
         Some(lease.min(part * u32::try_from(parts).unwrap_or(u32::MAX).min(1 << 16)))
     }
@@ -176,8 +174,7 @@ impl Lease {
             self.renew_at =
                 Some(first_renewal(now, period(wanted.renewed.unwrap_or_default(), rules), rules));
         }
-        let fixed = wanted.fixed.filter(|_| self.outlasts);
-        fixed.into_iter().chain(wanted.acts_at).chain(self.renew_at).chain(self.look.due).min()
+        wanted.acts_at.into_iter().chain(self.renew_at).chain(self.look.due).min()
     }
 
     /// Begins what was due at `due`, or is done now because everything is. Returns the lease to ask for. Zero: the server changes the
@@ -226,8 +223,8 @@ impl Lease {
         }
         // If the lease lasts until all holds have ended, nothing is left to renew. Perhaps one came meanwhile that ends later.
         let until = self.asked.filter(|_| !rules.is_shared).map(|lease| lease::deadline(sent, lease));
-        let last = wanted.last_end().filter(|end| until.is_some_and(|until| *end <= until));
-        let next = last.map_or(next, |end| end.max(next));
+        let is_last = until.is_some_and(|until| wanted.last_end <= until);
+        let next = if is_last { wanted.last_end.max(next) } else { next };
         // If a hold ended while the renewal was under way, the renewal made the server's lease longer all the same. So
         // the watchdog comes back at once to release that hold.
         self.renew_at = Some(if has_ended { now } else { next });

@@ -30,11 +30,11 @@ pub(super) struct Lingering {
 }
 
 /// What a confirmation asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Confirmation {
-    pub(crate) linger: Duration,
+#[derive(Clone, Copy)]
+pub(super) struct Confirmation {
+    pub(super) linger: Duration,
     /// The lock becomes free for a moment, whatever the server sees.
-    pub(crate) makes_gap: bool,
+    pub(super) makes_gap: bool,
     /// The epoch in which the confirmation is sent.
     epoch: Epoch,
 }

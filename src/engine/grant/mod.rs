@@ -33,10 +33,9 @@ mod upkeep;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-pub(crate) use lingering::Confirmation;
 use owed::Owed;
+pub(crate) use state::OwnerKey;
 use state::{Began, Effects, Epoch, Owing, State};
-pub(crate) use state::{OwnerKey, PartKey};
 use tokio::sync::Notify;
 use tokio::task;
 
@@ -69,7 +68,6 @@ struct Shell {
     renewal: Slot,
     renewing: Renewing,
     heartbeat: Slot,
-    confirmation: Slot,
     /// The key of which the server tells changes.
     tracked: Option<Arc<str>>,
 }
@@ -122,28 +120,19 @@ impl Grant {
         (result, owed)
     }
 
-    /// Schedules the next renewal, confirmation and heartbeat.
+    /// Schedules the next renewal and heartbeat.
     fn schedule(self: &Arc<Self>, shell: &mut Shell, now: Moment) {
         let LockRef { engine, keys, .. } = &*self.lock;
-        let Shell { state, renewal, heartbeat, confirmation, tracked, .. } = shell;
+        let Shell { state, renewal, heartbeat, tracked, .. } = shell;
         if std::mem::take(&mut state.is_moved) {
             let wanted = state.wanted(now, self.rules());
-            let due = match state.owing {
-                // The watchdog looks after the future that releases. Usually it comes before that, for a renewal.
-                Owing::Future(since) => {
-                    let at = since.plus(self.patience());
-                    Some(renewal.due().map_or(at, |due| due.min(at)))
-                }
-                _ => state.lease.due(&wanted, now, self.rules()),
-            };
+            let due = state.lease.due(&wanted, now, self.rules());
             engine.renewals.set(renewal, due, || Arc::clone(self));
             if !wanted.has_guards
                 && let Some(key) = tracked.take_if(|_| !renewal.is_set())
             {
                 engine.tracked.remove(&key, self);
             }
-            let due = state.lingers.map(|lingering| lingering.confirms_at());
-            engine.confirmations.set(confirmation, due, || Arc::clone(self));
         }
         match (state.has_place, heartbeat.is_set()) {
             (true, false) => {
@@ -161,11 +150,6 @@ impl Grant {
         now.plus(self.lock.engine.config.command_timeout() + Duration::from_millis(1_100))
     }
 
-    /// If a future has not released for this time, the background releases: perhaps nobody polls the future.
-    fn patience(&self) -> Duration {
-        self.lock.engine.config.command_timeout() * 2
-    }
-
     fn rules(&self) -> &Rules {
         self.lock.engine.rules(self.is_shared())
     }
@@ -177,10 +161,10 @@ impl Grant {
 
     /// Adds a hold that the server granted until `until`, for an acquire under way. From here on, the watchdog renews
     /// it. False: a shutdown gave the acquire up meanwhile.
-    fn add_hold(self: &Arc<Self>, part: PartKey, hold: &Arc<Hold>, until: Moment, now: Moment) -> bool {
+    fn add_hold(self: &Arc<Self>, owner: OwnerKey, hold: &Arc<Hold>, until: Moment, now: Moment) -> bool {
         let (hold, rules) = (Arc::clone(hold), self.rules());
         let (is_added, epoch) =
-            self.event(now, |state| (state.holds(part, hold, (until, now), rules), state.epoch));
+            self.event(now, |state| (state.holds(owner, hold, (until, now), rules), state.epoch));
         if is_added && epoch != self.epoch() {
             // Perhaps another server became the master during the attempt. Its rush of renewals perhaps ran before this
             // hold was scheduled, so everything is renewed once more.
@@ -189,9 +173,9 @@ impl Grant {
         is_added
     }
 
-    /// Lets no other owner of this client get the hold.
-    pub(crate) fn close(self: &Arc<Self>, now: Moment) {
-        self.event(now, |state| state.closes());
+    /// Lets no other owner of this client get the hold. If it lingered, it ends with its readers. Returns what has to be released.
+    pub(crate) fn close(self: &Arc<Self>, now: Moment) -> Option<Owed> {
+        self.change(now, |shell| shell.state.closes()).1
     }
 
     /// Keeps the lock held until then, even if `hold` is given back before. A shutdown waits for the end. Without a runtime, the lease ends the
@@ -223,8 +207,8 @@ impl Grant {
     }
 
     /// Leaves a hold to end with its lease.
-    pub(crate) fn leak(self: &Arc<Self>, part: PartKey, hold: &Arc<Hold>, now: Moment) {
-        self.event(now, |state| state.leaks(part, hold));
+    pub(crate) fn leak(self: &Arc<Self>, owner: OwnerKey, hold: &Arc<Hold>, now: Moment) {
+        self.event(now, |state| state.leaks(owner, hold));
     }
 
     /// Gives the acquires under way up at a shutdown, because nobody polls them. Whatever they acquired is released.
@@ -244,14 +228,14 @@ impl Grant {
     }
 
     /// Counts the holds that an owner has, and that can be relied on now.
-    pub(crate) fn live(&self, part: PartKey, now: Moment) -> u32 {
-        self.ask(|state| state.live(part, now))
+    pub(crate) fn live(&self, owner: OwnerKey, now: Moment) -> u32 {
+        self.ask(|state| state.live(owner, now))
     }
 
     /// Whether another task than this one acquired the first hold of an owner.
-    pub(crate) fn is_foreign(&self, part: PartKey) -> bool {
+    pub(crate) fn is_foreign(&self, owner: OwnerKey) -> bool {
         let this = task::try_id();
-        self.ask(|state| state.is_foreign(part, this))
+        self.ask(|state| state.is_foreign(owner, this))
     }
 
     /// Ends the hold if nobody needs it any more. Returns whether a release is under way, and no answer says yet that it has ended.
@@ -265,7 +249,7 @@ impl Grant {
 
     /// Whether a release of the hold is under way, and no answer says yet that it has ended.
     pub(crate) fn blocks(&self) -> bool {
-        self.ask(|state| matches!(state.owing, Owing::Future(_) | Owing::Background))
+        self.ask(|state| state.owing == Owing::Release)
     }
 
     /// The channel that wakes the waiter of this grant.
@@ -296,8 +280,8 @@ impl Grant {
 
     /// Reserves the grant for this owner: from here on, no other owner of the process joins the hold or takes it over. False:
     /// another one has it, too.
-    fn reserve(self: &Arc<Self>, part: PartKey, now: Moment) -> bool {
-        self.event(now, |state| state.reserves(part, now))
+    fn reserve(self: &Arc<Self>, owner: OwnerKey, now: Moment) -> bool {
+        self.event(now, |state| state.reserves(owner, now))
     }
 
     /// Where in the program the lock was acquired, and since when, if an owner of this client holds it.

@@ -45,11 +45,6 @@ impl OnServer {
         self.late.map(|late| late.until)
     }
 
-    /// The connection on which a release runs after all these acquires.
-    pub(super) fn late_on(&self) -> Option<ConnectionNumber> {
-        self.late?.connection
-    }
-
     /// Records an acquire that is about to be sent. If the future of an earlier one was dropped, that one can run until `late`.
     pub(super) fn sends(&mut self, connection: ConnectionNumber, late: Moment) {
         self.waits_no_more(late);

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::join;
+use tokio::sync::oneshot;
+use tokio::task::unconstrained;
 
 use super::state::{Owing, State};
-use super::{Grant, PartKey};
+use super::{Grant, OwnerKey};
 use crate::base::clock::{self, Moment};
 use crate::base::error::LockId;
 use crate::base::fault::{Fault, FaultKind, Sent};
@@ -40,73 +43,108 @@ const PAUSE: Duration = Duration::from_millis(100);
 const GIVE_UP: Duration = Duration::from_secs(600);
 
 /// An id of which the server can have something, and that nobody needs. Each id has one at most. Dropped, it goes to the background.
-pub(crate) struct Owed(Option<Arc<Grant>>);
+pub(crate) struct Owed(Option<Release>);
+
+/// The release of an id.
+struct Release {
+    grant: Arc<Grant>,
+    /// The guard that was given back. If the answer says that the server no longer had its hold, the hold is removed.
+    hold: Option<Arc<Hold>>,
+    /// A release perhaps ran, and its answer was lost. So if the next one finds nothing, this is no loss.
+    is_unsure: bool,
+    /// A future waits for the answer.
+    answered: Option<oneshot::Sender<Result<(), Fault>>>,
+}
 
 impl Owed {
     pub(super) fn new(grant: &Arc<Grant>) -> Self {
-        Self(Some(Arc::clone(grant)))
+        Self(Some(Release { grant: Arc::clone(grant), hold: None, is_unsure: false, answered: None }))
     }
 
-    /// The hold of this guard is released. If the answer says that the server no longer had it, the hold is removed.
-    pub(super) fn asks_for(self, hold: &Arc<Hold>) -> Self {
-        self.grant().ask(|state| {
-            if let Owing::Future(_) = state.owing {
-                state.given_back = Some(Arc::clone(hold));
-            }
-        });
+    fn owed(&mut self) -> &mut Release {
+        self.0.as_mut().expect("BUG: asked after its release")
+    }
+
+    /// The hold of this guard is released.
+    pub(super) fn asks_for(mut self, hold: &Arc<Hold>) -> Self {
+        self.owed().hold = Some(Arc::clone(hold));
         self
     }
 
     pub(crate) fn grant(&self) -> &Arc<Grant> {
-        self.0.as_ref().expect("BUG: asked after its release")
-    }
-
-    /// Whether the background has it, because nobody seemed to poll the future.
-    pub(crate) fn is_taken_over(&self) -> bool {
-        self.0.as_ref().is_some_and(|grant| grant.is_taken_over())
+        &self.0.as_ref().expect("BUG: asked after its release").grant
     }
 
     /// Releases once. If an acquire can still run, the background releases once more, when this value is dropped.
     pub(crate) async fn release(&mut self) -> Result<(), Fault> {
-        let Some(grant) = &self.0 else { return Ok(()) };
-        if grant.is_taken_over() {
-            return grant.is_released_in_time().await;
-        }
-        let connection = grant.lock.connection().await?;
-        if grant.release_once(&connection).await? {
+        let connection = self.owed().connection().await?;
+        self.release_on(&connection).await
+    }
+
+    async fn release_on(&mut self, connection: &Connection) -> Result<(), Fault> {
+        if self.owed().run(connection).await? {
             self.0 = None;
         }
         Ok(())
     }
+
+    /// Releases the hold of a guard. The command leaves with the first poll, so it runs even if nobody polls again. Where it cannot, and after
+    /// a fault that can pass, the background releases, and this future waits for that.
+    pub(crate) async fn release_for_guard(mut self) -> Result<(), Fault> {
+        let lock = Arc::clone(&self.grant().lock);
+        lock.check_runtime()?;
+        // If many futures release already, this command would wait in the client behind theirs, while its time limit counts.
+        let direct = lock.engine.background.direct();
+        let connection = direct.as_ref().and_then(|_| lock.engine.store.opened(lock.route));
+        let fault = match connection {
+            None => None,
+            Some(connection) => match self.release_on(&connection).await {
+                Err(fault) if fault.is_transient() => Some(fault),
+                result => return result,
+            },
+        };
+        let (answered, answer) = oneshot::channel();
+        self.owed().answered = Some(answered);
+        drop(self);
+        drop(direct); // a shutdown that finds none must find the job
+        // Boxed: this is rare, and its future would make the future of every unlock larger.
+        Box::pin(answers(&lock, answer, fault)).await
+    }
+}
+
+/// Waits until the background was answered. `fault`: why a try before that failed.
+async fn answers(
+    lock: &LockRef,
+    answer: oneshot::Receiver<Result<(), Fault>>,
+    fault: Option<Fault>,
+) -> Result<(), Fault> {
+    let config = &lock.engine.config;
+    let first = if fault.is_some() { Duration::ZERO } else { config.command_timeout() };
+    // `unconstrained`: a task that awaits thousands of releases spends its tokio budget on the first ones. With the budget, it would poll
+    // the others in vain, again and again.
+    let answered = unconstrained(timeout(first + config.retry_timeout(), answer));
+    let (no_connection, answered) = join(async { lock.connection().await.err() }, answered).await;
+    if let Ok(Ok(result)) = answered {
+        return result;
+    }
+    lock.check_runtime()?;
+    let late = || Fault::new(FaultKind::TimedOut, Sent::Unknown, "no answer in time");
+    Err(fault.or(no_connection).unwrap_or_else(late))
 }
 
 impl Drop for Owed {
     fn drop(&mut self) {
-        if let Some(grant) = self.0.take() {
+        if let Some(release) = self.0.take() {
             nothing_is_locked();
-            grant.release_in_background(clock::now());
+            release.goes_on_in_background(clock::now());
         }
     }
 }
 
-impl Grant {
-    fn is_taken_over(&self) -> bool {
-        !matches!(self.ask(|state| state.owing), Owing::Future(_) | Owing::Again)
-    }
-
-    /// Hands the release to the background, unless that has one. Never waits.
-    fn release_in_background(self: Arc<Self>, now: Moment) {
-        let hands_over = |state: &mut State| {
-            let hands_over = matches!(state.owing, Owing::Future(_) | Owing::Again);
-            if let Owing::Future(_) = state.owing {
-                (state.owing, state.is_moved) = (Owing::Background, true);
-            }
-            hands_over
-        };
-        if !self.event(now, |state| hands_over(state)) {
-            return;
-        }
-        let lock = Arc::clone(&self.lock);
+impl Release {
+    /// Hands the release to the background. Never waits.
+    fn goes_on_in_background(self, now: Moment) {
+        let lock = Arc::clone(&self.grant.lock);
         let undo = Undo::new(self, now);
         lock.engine.background.release(&lock, lock.server(), |job, turn| undo.run(job, turn).boxed());
         if lock.engine.background.is_gone()
@@ -123,60 +161,58 @@ impl Grant {
         }
     }
 
-    /// The connection on which acquires wait for replicas, if all that were not answered were sent there: a release on it runs after
-    /// them. One on the usual connection can overtake them.
-    async fn behind_acquires(&self) -> Option<Connection> {
-        let lock = &self.lock;
-        lock.engine.config.sync()?;
-        let late_on = self.ask(|state| state.on_server.late_on())?;
-        let connection = lock.connection_of_acquires().await.ok()?;
-        (connection.number() == late_on).then_some(connection)
+    /// Where acquires wait for replicas, a release on their connection runs after those that were not answered.
+    async fn connection(&self) -> Result<Connection, Fault> {
+        let Grant { lock, .. } = &*self.grant;
+        let waits = lock.engine.config.sync().is_some();
+        if waits && self.grant.ask(|state| state.on_server.late_until().is_some()) {
+            return lock.connection_of_acquires().await;
+        }
+        lock.connection().await
     }
 
     /// Releases once. Returns whether the server has nothing from here on.
-    async fn release_once(self: &Arc<Self>, connection: &Connection) -> Result<bool, Fault> {
-        let lock = &self.lock;
-        let (sent, call) = (clock::now(), lock.protocol.release(self.holder()));
-        let (mine, was_unsure, ends_hold) = self.ask(|state| {
-            let was_unsure = std::mem::replace(&mut state.is_unsure, true); // until the answer comes
-            (state.owing, was_unsure, state.lease.was_granted())
-        });
-        let reply = match self.send_release(connection, &call, ends_hold).await {
+    async fn run(&mut self, connection: &Connection) -> Result<bool, Fault> {
+        let (grant, lock) = (&self.grant, &self.grant.lock);
+        let (sent, call) = (clock::now(), lock.protocol.release(grant.holder()));
+        let was_unsure = std::mem::replace(&mut self.is_unsure, true); // until the answer comes
+        let reply = match grant.send_release(connection, &call).await {
             Ok(reply) => reply,
             // Another client overwrote the key, so the hold is gone.
             Err(fault) if fault.kind == FaultKind::WrongType => ReleaseReply::Gone,
             Err(fault) => {
-                let is_known = fault.sent != Sent::Unknown;
-                self.ask(|state| state.is_unsure &= was_unsure || !is_known || state.owing != mine);
+                self.is_unsure = was_unsure || fault.sent == Sent::Unknown;
                 return Err(fault);
             }
         };
-        let _answered = Answered(self);
+        let _answered = Answered(grant);
         // A master that is promoted later can lack this release, and would keep the lock until its lease ends. So
         // the release is kept for a repetition.
         lock.engine.releases.keep(lock.route, call);
-        // The hold is dropped after unlocking.
-        let now = clock::now();
-        let (is_over, is_gone, hold) = self.event(now, |state| {
-            if state.owing != mine {
-                return (true, false, None); // meanwhile the background has it, and perhaps released before
-            }
-            state.is_moved = true;
+        let (now, hold) = (clock::now(), self.hold.take());
+        let gone = hold.filter(|_| reply == ReleaseReply::Gone && !was_unsure);
+        let is_over = grant.event(now, |state| {
             let is_over = state.on_server.released(connection.number(), sent);
             state.owing = if is_over { Owing::No } else { Owing::Again };
-            let hold = state.given_back.take();
-            let is_gone = reply == ReleaseReply::Gone && !was_unsure && hold.is_some();
-            if is_gone {
-                hold.iter().for_each(|hold| hold.lose());
+            if let Some(hold) = &gone {
+                hold.lose();
                 state.loses();
             }
-            (is_over, is_gone, hold)
+            is_over
         });
-        if let Some(hold) = hold.filter(|_| is_gone) {
+        tell(&mut self.answered, Ok(()));
+        if let Some(hold) = gone {
             hold.tell_gone(now);
         }
         report_release(reply, lock);
         Ok(is_over)
+    }
+}
+
+/// Tells the future that waits, if there is one.
+fn tell(answered: &mut Option<oneshot::Sender<Result<(), Fault>>>, result: Result<(), Fault>) {
+    if let Some(answered) = answered.take() {
+        let _ = answered.send(result);
     }
 }
 
@@ -192,7 +228,7 @@ impl Drop for Answered<'_> {
 
 /// The release of an id in the background, until nothing can be left of it.
 struct Undo {
-    grant: Arc<Grant>,
+    release: Release,
     _counted: Undoing,
     /// When the lease has certainly ended, and no acquire can run.
     ends: Instant,
@@ -201,42 +237,39 @@ struct Undo {
 }
 
 impl Undo {
-    fn new(grant: Arc<Grant>, now: Moment) -> Self {
+    fn new(release: Release, now: Moment) -> Self {
+        let lock = &release.grant.lock;
         // A writer that was refused can have left an intent, which lasts for ten times its turn.
-        let intent = if grant.lock.protocol.stops_readers() {
-            10 * grant.lock.engine.config.writer_turn()
+        let intent = if lock.protocol.stops_readers() {
+            10 * lock.engine.config.writer_turn()
         } else {
             Duration::ZERO
         };
-        let (longest, late) = grant.ask(|state| {
+        let (longest, late) = release.grant.ask(|state| {
             let lease = state.lease.longest;
             (if state.lease.was_granted() { lease } else { lease.max(intent) }, state.on_server.late_until())
         });
         let late = late.map_or(Duration::ZERO, |until| until.since(now));
         Self {
-            _counted: grant.lock.engine.metrics.undoing(),
+            _counted: lock.engine.metrics.undoing(),
             ends: Instant::now() + late + longest,
             refused: REFUSED,
             is_over: false,
-            grant,
+            release,
         }
     }
 
     /// Releases until the server has nothing, or gives up. Rests while the server refuses a release whose lease has not ended.
     async fn run(mut self, job: Job, turn: Turn) {
-        let lock = Arc::clone(&self.grant.lock);
+        let lock = Arc::clone(&self.release.grant.lock);
         let (engine, mut retry, mut turn) = (&lock.engine, RETRY, Some(turn));
         loop {
-            let (owing, late) = self.grant.ask(|state| (state.owing, state.on_server.late_until()));
-            let mut behind = None;
+            let (owing, late) = self.release.grant.ask(|state| (state.owing, state.on_server.late_until()));
             if owing == Owing::Again {
                 drop(turn.take());
-                behind = self.grant.behind_acquires().await;
-                if behind.is_none() {
-                    sleep(late.map_or(PAUSE, |until| until.since(clock::now()) + SHORTEST)).await;
-                }
+                sleep(late.map_or(PAUSE, |until| until.since(clock::now()) + SHORTEST)).await;
             }
-            let fault = match self.release_in_turn(turn.take(), behind).await {
+            let fault = match self.release_in_turn(turn.take()).await {
                 Ok(true) => {
                     self.is_over = true;
                     return;
@@ -250,8 +283,9 @@ impl Undo {
                 self.rest(retry.pause()).await;
                 continue;
             }
+            tell(&mut self.release.answered, Err(fault.clone()));
             // The caller has the error of the acquire already.
-            let is_nothing = self.grant.ask(|state| state.on_server.was_only_refused());
+            let is_nothing = self.release.grant.ask(|state| state.on_server.was_only_refused());
             let refused_again = !fault.is_transient() && is_left && !is_nothing;
             if !is_nothing
                 && (is_left || !engine.is_closing())
@@ -278,26 +312,19 @@ impl Undo {
     }
 
     /// Waits for the turn of this release, and releases once. The time limit of the command begins with the turn.
-    async fn release_in_turn(
-        &mut self,
-        turn: Option<Turn>,
-        connection: Option<Connection>,
-    ) -> Result<bool, Fault> {
-        let lock = &self.grant.lock;
+    async fn release_in_turn(&mut self, turn: Option<Turn>) -> Result<bool, Fault> {
+        let lock = &self.release.grant.lock;
         let _turn = match turn {
             Some(turn) => turn,
             None => lock.engine.background.turn(&lock.server()).await,
         };
-        let connection = match connection {
-            Some(connection) => connection,
-            None => lock.connection().await?,
-        };
-        self.grant.release_once(&connection).await
+        let connection = self.release.connection().await?;
+        self.release.run(&connection).await
     }
 
     /// Pauses. During a shutdown, the pause is short.
     async fn rest(&self, pause: Duration) {
-        let engine = &self.grant.lock.engine;
+        let engine = &self.release.grant.lock.engine;
         if !engine.is_closing() {
             tokio::select! {
                 biased;
@@ -313,31 +340,19 @@ impl Undo {
 impl Drop for Undo {
     fn drop(&mut self) {
         if !self.is_over {
-            self.grant.ask(|state| {
+            self.release.grant.ask(|state| {
                 state.on_server.forgets();
                 state.owing = Owing::No;
             });
-            self.grant.released.notify_waiters();
+            self.release.grant.released.notify_waiters();
         }
     }
 }
 
 impl Grant {
-    /// Lets the background release what a future has to release that perhaps nobody polls. If that future learns an answer later, it
-    /// counts for nothing.
-    pub(crate) fn release_for_future(self: &Arc<Self>, now: Moment) {
-        if self.ask(|state| matches!(state.owing, Owing::Future(_))) {
-            Arc::clone(self).release_in_background(now);
-        }
-    }
-
     /// Sends a release, and tells the waiters of this client.
-    async fn send_release(
-        &self,
-        connection: &Connection,
-        call: &Call,
-        ends_hold: bool,
-    ) -> Result<ReleaseReply, Fault> {
+    async fn send_release(&self, connection: &Connection, call: &Call) -> Result<ReleaseReply, Fault> {
+        let ends_hold = self.ask(|state| state.lease.was_granted());
         let waiters = if ends_hold { self.waiters() } else { None };
         if let Some((line, _)) = &waiters {
             line.with(|state| state.release_begins(clock::now()));
@@ -369,26 +384,17 @@ impl Grant {
         }
     }
 
-    /// Waits for the answer to a release of the background.
-    pub(crate) async fn is_released_in_time(&self) -> Result<(), Fault> {
-        let _ = timeout(self.lock.engine.config.retry_timeout(), self.until_released()).await;
-        let is_answered = self.ask(|state| state.given_back.is_none());
-        let late = || Fault::new(FaultKind::TimedOut, Sent::Unknown, "no answer in time");
-        is_answered.then_some(()).ok_or_else(late)
-    }
-
     /// Shows the hold count of an owner that released an inner hold, and retries after faults. Returns whether the server still has the hold.
-    pub(crate) async fn show(self: &Arc<Self>, part: PartKey) -> Result<bool, Fault> {
+    pub(crate) async fn show(self: &Arc<Self>, owner: OwnerKey) -> Result<bool, Fault> {
         self.lock.check_runtime()?;
         let config = &self.lock.engine.config;
-        let (mut unshown, mut tries) = (self.unshown(part), Tries::new(config.retry_timeout()));
+        let mut tries = Tries::new(config.retry_timeout());
         let is_there = loop {
-            match self.show_once(part).await {
+            match self.show_once(owner).await {
                 Ok(is_there) => break is_there,
                 Err(fault) => tries.again(fault).await?,
             }
         };
-        unshown.0 = None;
         if !is_there {
             // Perhaps this client released the hold meanwhile. The answer to that says whether the hold was lost.
             let _ = timeout(config.command_timeout(), self.until_released()).await;
@@ -396,16 +402,11 @@ impl Grant {
         Ok(is_there || !self.ask(|state| state.is_gone()))
     }
 
-    /// Returns a value that lets the background show the hold count, if it is dropped as it is.
-    pub(crate) const fn unshown(self: &Arc<Self>, part: PartKey) -> Unshown<'_> {
-        Unshown(Some((self, part)))
-    }
-
     /// Shows the hold count of an owner. Returns whether the server has the hold.
-    async fn show_once(self: &Arc<Self>, part: PartKey) -> Result<bool, Fault> {
+    async fn show_once(self: &Arc<Self>, owner: OwnerKey) -> Result<bool, Fault> {
         let connection = self.lock.connection().await?;
         let now = clock::now();
-        let Some((count, left)) = self.ask(|state| state.shows(part, now)) else { return Ok(true) };
+        let Some((count, left)) = self.ask(|state| state.shows(owner, now)) else { return Ok(true) };
         let call = self.lock.protocol.show(self.holder(), count, left.max(SHORTEST));
         let is_lost = match self.lock.run(&connection, &call).await {
             Ok(reply) => AcquireReply::parse(&reply, false)? == AcquireReply::Lost,
@@ -417,31 +418,6 @@ impl Grant {
             self.event(clock::now(), State::finds_nothing);
         }
         Ok(!is_lost)
-    }
-
-    /// Lets the background show the hold count of an owner.
-    pub(super) fn show_soon(self: &Arc<Self>, part: PartKey) {
-        let grant = Arc::clone(self);
-        // A count that is only shown is not worth another try.
-        self.lock.engine.background.release(&self.lock, self.lock.server(), move |_, turn| {
-            async move {
-                let _ = grant.show_once(part).await;
-                drop(turn);
-            }
-            .boxed()
-        });
-    }
-}
-
-/// A hold count that was not shown yet. Dropped, it goes to the background.
-pub(crate) struct Unshown<'a>(Option<(&'a Arc<Grant>, PartKey)>);
-
-impl Drop for Unshown<'_> {
-    fn drop(&mut self) {
-        if let Some((grant, part)) = self.0.filter(|(grant, part)| grant.ask(|state| state.shows_soon(*part)))
-        {
-            grant.show_soon(part);
-        }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::base::clock::Moment;
 use crate::base::error::{Error, Result};
 use crate::base::sync::lock;
 use crate::engine::grant::pending::PendingHold;
-use crate::engine::grant::{Grant, OwnerKey, PartKey};
+use crate::engine::grant::{Grant, OwnerKey};
 use crate::engine::lock_ref::LockRef;
 
 impl Default for OwnerKey {
@@ -24,10 +24,14 @@ impl Default for OwnerKey {
 #[derive(Default)]
 pub(crate) struct OwnerGrants {
     pub(crate) key: OwnerKey,
+    /// The grants that the owner holds, and those whose release is under way: they can block their own owner. It can hold a write lock and
+    /// a read lock.
     grants: Mutex<Grants>,
     /// The `Owner` to which this name belongs. `None`: a handle is the owner.
     names: Option<Arc<OwnerNames>>,
 }
+
+pub(crate) type Grants = SmallVec<[Arc<Grant>; 1]>;
 
 /// What one `Owner` holds, on all names.
 #[derive(Default)]
@@ -51,64 +55,30 @@ impl OwnerNames {
     }
 }
 
-#[derive(Default)]
-struct Grants {
-    held: BothSides,
-    /// Grants whose release is under way: they can block their own owner.
-    ending: Vec<Arc<Grant>>,
-}
-
-/// What the owner holds exclusively, and of a read-write lock its read hold. An owner can have both.
-type BothSides = [Option<Held>; 2];
-
-/// What the owner has of one grant.
-#[derive(Clone)]
-struct Held {
-    grant: Arc<Grant>,
-    part: PartKey,
-}
-
-impl Held {
-    fn live(&self, now: Moment) -> u32 {
-        self.grant.live(self.part, now)
-    }
-}
-
-/// The beginning of an acquire.
-pub(crate) struct Start {
-    pub(crate) pending: PendingHold,
-    /// Earlier grants of this owner, whose release is under way. The acquire waits for their end.
-    pub(crate) ending: SmallVec<[Arc<Grant>; 1]>,
-}
-
 impl OwnerGrants {
-    /// Re-enters the owner's grant, or begins a new one.
+    /// Re-enters the owner's grant, or begins a new one. Also returns earlier grants of this owner, whose release is under way: the acquire
+    /// waits for their end.
     ///
     /// # Errors
     ///
     /// The owner has a hold on this name that excludes the new one.
-    pub(crate) fn start(&self, target: &Arc<LockRef>, now: Moment, caller: Caller) -> Result<Start> {
-        let side = usize::from(target.protocol.is_shared());
-        let held = self.held();
-        check_family(&held, target, now)?;
-        let reenter = |held: &Held| PendingHold::reenter(&held.grant, held.part, now);
-        if let Some(pending) = held[side].as_ref().and_then(reenter) {
-            return Ok(Start { pending, ending: SmallVec::new() });
+    pub(crate) fn start(
+        &self,
+        target: &Arc<LockRef>,
+        now: Moment,
+        caller: Caller,
+    ) -> Result<(PendingHold, Grants)> {
+        let grants = self.grants();
+        let same = grants.iter().filter(|grant| grant.is_shared() == target.protocol.is_shared());
+        let pending = same.into_iter().find_map(|grant| {
+            let is_of_family = grant.lock.protocol.family() == target.protocol.family();
+            if is_of_family { PendingHold::reenter(grant, self.key, now) } else { None }
+        });
+        if let Some(pending) = pending {
+            return Ok((pending, Grants::new()));
         }
-        let pending = self.begin_beside(&held, target, now, caller)?;
-        let mut ending: SmallVec<[_; 1]> = held.into_iter().flatten().map(|held| held.grant).collect();
-        // Dropped after unlocking: the drop of a grant can run code of the user.
-        let _before = {
-            let mut grants = lock(&self.grants);
-            ending.extend(grants.ending.drain(..));
-            grants.held[side].take()
-        };
-        ending.retain(|grant| grant.ends(now));
-        if !ending.is_empty() {
-            // If this call is dropped before they have ended, the owner's next acquire still finds them.
-            lock(&self.grants).ending.extend(ending.iter().cloned());
-        }
-        Ok(Start { pending, ending })
+        let pending = self.begin_beside(&grants, target, now, caller)?;
+        Ok((pending, grants.into_iter().filter(|grant| grant.ends(now)).collect()))
     }
 
     /// Begins a new grant.
@@ -117,56 +87,58 @@ impl OwnerGrants {
     ///
     /// As [`start`](Self::start).
     pub(crate) fn begin(&self, target: &Arc<LockRef>, now: Moment, caller: Caller) -> Result<PendingHold> {
-        let held = self.held();
-        check_family(&held, target, now)?;
-        self.begin_beside(&held, target, now, caller)
+        self.begin_beside(&self.grants(), target, now, caller)
     }
 
     /// An owner that holds the write lock can also read. An owner that holds the read lock cannot write: it would wait for itself.
     fn begin_beside(
         &self,
-        [exclusive, shared]: &BothSides,
+        grants: &Grants,
         target: &Arc<LockRef>,
         now: Moment,
         caller: Caller,
     ) -> Result<PendingHold> {
-        let write = match target.protocol.is_shared() {
-            true => exclusive.as_ref().filter(|write| write.grant.lends(write.part, now)),
-            false if shared.as_ref().is_some_and(|read| read.live(now) > 0) => {
+        let (family, is_shared) = (target.protocol.family(), target.protocol.is_shared());
+        let mut write = None;
+        for held in grants.iter().filter(|grant| grant.live(self.key, now) > 0) {
+            let found = held.lock.protocol.family();
+            if found != family {
+                return Err(Error::WrongKind { lock: target.id(), found });
+            }
+            if held.is_shared() && !is_shared {
                 return Err(Error::UpgradeWouldDeadlock(target.id()));
             }
-            false => None,
-        };
-        Ok(PendingHold::acquire(Arc::clone(target), write.map(|write| &write.grant), self.key, caller))
-    }
-
-    fn held(&self) -> BothSides {
-        lock(&self.grants).held.clone()
-    }
-
-    /// Sets the grant that the owner holds from now on.
-    pub(crate) fn set(&self, pending: &PendingHold) {
-        let side = usize::from(pending.grant.lock.protocol.is_shared());
-        let held = Held { grant: Arc::clone(&pending.grant), part: pending.part };
-        // The binding lives longer than the mutex guard of this statement, so the previous grant is dropped after
-        // unlocking.
-        let _before = lock(&self.grants).held[side].replace(held);
-    }
-
-    /// Remembers an attempt that was given up: its release has to end before the next acquire.
-    pub(crate) fn remembers(&self, grant: &Arc<Grant>) {
-        if grant.blocks() {
-            // Those that have ended are dropped after unlocking.
-            let before = std::mem::take(&mut lock(&self.grants).ending);
-            let (mut ending, _ended): (Vec<_>, Vec<_>) = before.into_iter().partition(|grant| grant.blocks());
-            ending.push(Arc::clone(grant));
-            lock(&self.grants).ending = ending;
+            if !held.is_shared() && is_shared && held.lends(self.key, now) {
+                write = Some(held);
+            }
         }
+        Ok(PendingHold::acquire(Arc::clone(target), write, self.key, caller))
+    }
+
+    fn grants(&self) -> Grants {
+        lock(&self.grants).clone()
+    }
+
+    /// Adds a grant that the owner holds, or whose release has to end before its next acquire. Forgets those of which nothing is left.
+    pub(crate) fn add(&self, grant: &Arc<Grant>, now: Moment) {
+        let mut over = self.grants(); // asked and dropped while nothing is locked
+        over.retain(|other| self.is_over(other, now));
+        let mut grants = lock(&self.grants);
+        grants.retain(|other| !over.iter().any(|over| Arc::ptr_eq(over, other)));
+        if !grants.iter().any(|other| Arc::ptr_eq(other, grant)) {
+            grants.push(Arc::clone(grant));
+        }
+    }
+
+    fn is_over(&self, grant: &Grant, now: Moment) -> bool {
+        grant.live(self.key, now) == 0 && !grant.blocks()
     }
 
     /// Counts the holds that can be relied on now.
     pub(crate) fn live(&self, is_shared: bool, now: Moment) -> u32 {
-        self.held()[usize::from(is_shared)].as_ref().map_or(0, |held| held.live(now))
+        let grants = self.grants();
+        let same = grants.iter().filter(|grant| grant.is_shared() == is_shared);
+        same.map(|grant| grant.live(self.key, now)).sum()
     }
 
     /// Reserves what the same `Owner` holds now, see [`Grant::reserve`]. Empty: the handle does not belong to an `Owner`.
@@ -175,28 +147,12 @@ impl OwnerGrants {
     }
 
     fn reserve(&self, now: Moment) -> impl Iterator<Item = Arc<Grant>> + use<> {
-        let held = self.held().into_iter().flatten();
-        held.filter(move |held| held.grant.reserve(held.part, now)).map(|held| held.grant)
+        let owner = self.key;
+        self.grants().into_iter().filter(move |grant| grant.reserve(owner, now))
     }
 
     /// Whether the owner holds nothing on this name, and nothing has to be released.
     pub(crate) fn is_idle(&self, now: Moment) -> bool {
-        let (held, ending) = {
-            let grants = lock(&self.grants);
-            (grants.held.clone(), grants.ending.clone())
-        };
-        held.iter().flatten().all(|held| held.live(now) == 0 && !held.grant.blocks())
-            && !ending.iter().any(|grant| grant.blocks())
+        self.grants().iter().all(|grant| self.is_over(grant, now))
     }
-}
-
-/// Fails if the owner holds a lock of another family on this name.
-fn check_family(held: &BothSides, target: &LockRef, now: Moment) -> Result<()> {
-    for held in held.iter().flatten() {
-        let found = held.grant.lock.protocol.family();
-        if found != target.protocol.family() && held.live(now) > 0 {
-            return Err(Error::WrongKind { lock: target.id(), found });
-        }
-    }
-    Ok(())
 }

@@ -4,23 +4,31 @@
 //! readers among them, and meanwhile the offer keeps it on the server.
 
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use futures_util::FutureExt;
+
 use super::lingering::{self, Confirmation};
 use super::owed::Owed;
+use super::pending::PendingHold;
 use super::state::State;
-use super::{Grant, OwnerKey, PartKey, Shell, began};
+use super::{Grant, OwnerKey, Shell, began};
 use crate::base::Caller;
 use crate::base::clock::{self, Moment};
 use crate::base::fault::Fault;
 use crate::base::sync::{lock, nothing_is_locked};
+use crate::base::timer::{sleep, timeout};
 use crate::engine::hold::Hold;
 use crate::engine::line::lines::Line;
 use crate::engine::line::state::Terms;
 use crate::engine::lock_ref::LockRef;
-use crate::engine::scheduler::Key;
 use crate::protocol::{ConfirmReply, Read};
+
+/// The least time for an answer to a confirmation, however short the lingering is.
+const LEAST_PATIENCE: Duration = Duration::from_millis(10);
 
 /// A hold that the next owner can take. Dropping the offer releases the hold, if no owner stands on the grant.
 pub(crate) struct Offer(pub(super) Arc<Grant>);
@@ -29,8 +37,8 @@ impl Offer {
     /// Adds an owner to the grant, as the end of an acquire. `None`: the hold is lost, or the offer has ended.
     pub(crate) fn accept(self, owner: OwnerKey, caller: Caller, now: Moment) -> Option<Given> {
         let (epoch, began) = (self.0.epoch(), began(caller));
-        let (part, until) = self.0.ask(|state| state.takes_offer(owner, began, epoch, now))?;
-        Some(Given { grant: Arc::clone(&self.0), part, until })
+        let until = self.0.ask(|state| state.takes_offer(owner, began, epoch, now))?;
+        Some((PendingHold::given(Arc::clone(&self.0), owner), until))
     }
 
     /// Ends an offer that nobody took. Returns what has to be released, if no owner stands on the grant.
@@ -56,13 +64,8 @@ impl Drop for Offer {
     }
 }
 
-/// A hold that another owner of the client gave. Its new owner has an acquire under way, which the server has already granted.
-pub(crate) struct Given {
-    pub(crate) grant: Arc<Grant>,
-    pub(crate) part: PartKey,
-    /// The deadline of the hold.
-    pub(crate) until: Moment,
-}
+/// What another owner of the client gave: an acquire that the server has already granted, and the deadline of the hold.
+pub(crate) type Given = (PendingHold, Moment);
 
 /// What became of a hold that was given back.
 pub(crate) enum GivenBack {
@@ -76,12 +79,12 @@ pub(crate) enum GivenBack {
 
 impl Grant {
     /// Gives a hold back: to the next waiter of this client, to the readers that come later, or to the server.
-    pub(crate) fn give_back(self: &Arc<Self>, part: PartKey, hold: &Arc<Hold>, now: Moment) -> GivenBack {
-        if let Some(given_back) = self.hand_over(part, hold, now) {
+    pub(crate) fn give_back(self: &Arc<Self>, owner: OwnerKey, hold: &Arc<Hold>, now: Moment) -> GivenBack {
+        if let Some(given_back) = self.hand_over(owner, hold, now) {
             return given_back;
         }
         let give_back =
-            |Shell { state, .. }: &mut Shell| (state.gives_back(part, hold, now), state.has(part));
+            |Shell { state, .. }: &mut Shell| (state.gives_back(owner, hold, now), state.has(owner));
         let ((was_held, has_more), owed) = self.change(now, give_back);
         match owed {
             Some(owed) if was_held => GivenBack::Owed(owed.asks_for(hold)),
@@ -91,24 +94,16 @@ impl Grant {
         }
     }
 
-    /// Gives back a guard that was dropped.
-    pub(crate) fn drop_guard(self: &Arc<Self>, part: PartKey, hold: &Arc<Hold>, now: Moment) {
-        let shows = matches!(self.give_back(part, hold, now), GivenBack::Shows);
-        if shows && self.ask(|state| state.shows_soon(part)) {
-            self.show_soon(part);
-        }
-    }
-
     /// Passes a hold on to the first call of this client that waits for the lock. `None`: it is given back in the usual way.
     ///
     /// The hold stays on the server all the time, so no other client can enter in between.
-    fn hand_over(self: &Arc<Self>, part: PartKey, hold: &Arc<Hold>, now: Moment) -> Option<GivenBack> {
+    fn hand_over(self: &Arc<Self>, owner: OwnerKey, hold: &Arc<Hold>, now: Moment) -> Option<GivenBack> {
         let engine = &self.lock.engine;
         let (line, _) = self.waiters().filter(|_| !hold.is_of_member() && engine.check_open().is_ok())?;
         let (epoch, rules) = (self.epoch(), self.rules());
         let terms = Terms { lease: rules.lease, count: 1, is_usual: true, linger: None };
         let (time, since) = line.with(|state| state.takes_over(terms, rules.sharing))?;
-        let offers = |state: &mut State| state.offers((part, hold), (time, since), epoch, now, rules);
+        let offers = |state: &mut State| state.offers((owner, hold), (time, since), epoch, now, rules);
         if !self.event(now, offers) {
             return None;
         }
@@ -125,16 +120,8 @@ impl Grant {
     }
 
     /// Lends the id of this grant to a read hold of the same owner. False: the owner has no hold here.
-    pub(super) fn lends(self: &Arc<Self>, part: PartKey, now: Moment) -> bool {
-        self.event(now, |state| state.lends(part, now))
-    }
-
-    /// Ends the lingering of this hold. Returns what has to be released, if no reader has it.
-    fn end_lingering(self: &Arc<Self>, now: Moment) -> Option<Owed> {
-        if !self.ask(|state| state.lingers.is_some()) {
-            return None;
-        }
-        self.change(now, |shell| shell.state.closes()).1
+    pub(super) fn lends(self: &Arc<Self>, owner: OwnerKey, now: Moment) -> bool {
+        self.event(now, |state| state.lends(owner, now))
     }
 
     /// Lets other readers of this client join the hold that the server granted just now. `linger`: how long the hold
@@ -149,60 +136,57 @@ impl Grant {
         // find it, and so did not end its lingering.
         let is_wanted = || engine.is_closing() || engine.lines.find(keys, false).is_some();
         if linger.is_some() && is_wanted() {
-            self.close(now);
+            drop(self.close(now));
+        } else if linger.is_some() {
+            engine.background.run(Arc::clone(self).lingers());
         }
     }
 
-    /// Begins to confirm a hold that lingers. `None`: the confirmation is not due, or the lingering ends instead.
-    pub(crate) fn begin_confirmation(self: &Arc<Self>, key: Key, now: Moment) -> Option<Confirmation> {
-        let epoch = self.epoch();
-        self.change(now, |shell| {
-            if !shell.confirmation.begin(key) {
-                return None;
-            }
-            let asks = lingering::begins(&mut shell.state, epoch, now);
-            if asks.is_none() {
-                shell.confirmation.end();
-            }
-            asks
-        })
-        .0
+    /// Keeps a hold that lingers, until its time is over or somebody else closed it.
+    async fn lingers(self: Arc<Self>) {
+        // Code of the user can panic, such as a `tracing` layer.
+        let _ = AssertUnwindSafe(self.confirms()).catch_unwind().await;
+        drop(self.close(clock::now()));
     }
 
-    /// Confirms a hold that lingers.
-    pub(crate) async fn confirm(self: &Arc<Self>, asked: Confirmation) {
+    async fn confirms(self: &Arc<Self>) {
+        while let Some(at) = self.ask(|state| state.lingers.map(|lingering| lingering.confirms_at())) {
+            tokio::select! {
+                biased;
+                () = self.lock.engine.closing() => return,
+                () = sleep(at.since(clock::now())) => {}
+            }
+            let (epoch, now) = (self.epoch(), clock::now());
+            let Some(asked) = self.event(now, |state| lingering::begins(state, epoch, now)) else { return };
+            let mut confirming = pin!(self.confirm(asked));
+            if timeout((asked.linger / 4).max(LEAST_PATIENCE), &mut confirming).await.is_err() {
+                // Nobody waits for long for a lock that nobody uses. The command keeps its time limit, so that a slow connection is not
+                // taken for a silent one.
+                drop(self.close(clock::now()));
+                confirming.await;
+            }
+        }
+    }
+
+    async fn confirm(self: &Arc<Self>, asked: Confirmation) {
         let call = Read::confirm(self.holder(), asked.linger, asked.makes_gap);
-        let ask = async {
+        let answer = async {
             let connection = self.lock.connection().await?;
             let sent = clock::now();
             let reply = self.lock.run(&connection, &call).await?;
             Ok::<_, Fault>((sent, ConfirmReply::parse(&reply)?))
-        };
-        let answer = ask.await;
+        }
+        .await;
         let (epoch, rules, now) = (self.epoch(), self.rules(), clock::now());
-        self.confirmation_ends(now, |state| match answer {
+        self.event(now, |state| match answer {
             Ok((_, ConfirmReply::Lost)) => {
                 state.finds_nothing();
                 state.closes();
             }
             Ok((sent, reply)) => {
-                let is_wanted = reply == ConfirmReply::Wanted;
-                lingering::confirmed(state, asked, sent, is_wanted, (epoch, now), rules);
+                lingering::confirmed(state, asked, sent, reply == ConfirmReply::Wanted, (epoch, now), rules);
             }
             Err(_) => state.closes(),
-        });
-    }
-
-    /// Ends a confirmation that was not answered: the hold ends with its readers.
-    pub(crate) fn is_not_confirmed(self: &Arc<Self>, now: Moment) {
-        self.confirmation_ends(now, |state| state.closes());
-    }
-
-    fn confirmation_ends(self: &Arc<Self>, now: Moment, event: impl FnOnce(&mut State)) {
-        self.change(now, |Shell { state, confirmation, .. }| {
-            confirmation.end();
-            state.is_moved = true;
-            event(state);
         });
     }
 }
@@ -217,33 +201,19 @@ impl ReadGrants {
         if let Some(before) = before.and_then(|before| before.upgrade()) {
             // No reader and no writer of this client finds the replaced grant any more, so nobody else would end its
             // lingering.
-            before.end_lingering(now);
+            drop(before.close(now));
         }
     }
 
-    /// Lets no more readers join the newest hold of a lock.
-    pub(crate) fn close(&self, lock_key: &str, now: Moment) {
-        if let Some(grant) = self.newest(lock_key) {
-            grant.close(now);
-        }
-    }
-
-    /// Ends the lingering of the newest hold of a lock, if it lingers.
-    pub(crate) fn end_lingering(&self, lock_key: &str, now: Moment) {
-        if let Some(grant) = self.newest(lock_key) {
-            grant.end_lingering(now);
-        }
+    /// Lets no more readers join the newest hold of a lock. Returns what has to be released, if no reader has the hold.
+    pub(crate) fn close(&self, lock_key: &str, now: Moment) -> Option<Owed> {
+        self.newest(lock_key)?.close(now)
     }
 
     /// Lets no more readers join a hold of any lock.
     pub(crate) fn close_all(&self, now: Moment) {
         let grants: Vec<_> = lock(&self.0).values().filter_map(Weak::upgrade).collect();
-        grants.iter().for_each(|grant| grant.close(now));
-    }
-
-    /// Ends the lingering of the newest hold of a lock. Returns what has to be released, if no reader has the hold.
-    pub(crate) fn end_idle(&self, lock_key: &str, now: Moment) -> Option<Owed> {
-        self.newest(lock_key)?.end_lingering(now)
+        grants.iter().for_each(|grant| drop(grant.close(now)));
     }
 
     fn newest(&self, lock_key: &str) -> Option<Arc<Grant>> {
@@ -272,8 +242,8 @@ fn joinable(target: &LockRef) -> Option<Arc<Grant>> {
 pub(crate) fn join(target: &LockRef, owner: OwnerKey, caller: Caller, now: Moment) -> Option<Given> {
     let grant = joinable(target)?;
     let (began, epoch, rules) = (began(caller), grant.epoch(), grant.rules());
-    let (part, until) = grant.ask(|state| state.joins(owner, began, epoch, now, rules))?;
-    Some(Given { grant, part, until })
+    let until = grant.ask(|state| state.joins(owner, began, epoch, now, rules))?;
+    Some((PendingHold::given(grant, owner), until))
 }
 
 /// Keeps the hold of the readers of this client for those that wait, so that they can join it.

@@ -3,10 +3,10 @@
 //! The hold is *needed* while an owner has a guard or acquires, or while it is offered, lingers, or lasts for its minimum hold time.
 //! When nobody needs it and the server can have it, it is *owed*: `Grant::change` returns an [`Owed`](super::owed::Owed), once.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use slab::Slab;
 use smallvec::SmallVec;
 use tokio::task;
 
@@ -21,15 +21,8 @@ use crate::engine::line::state::KEPT;
 use crate::telemetry::Renewed;
 
 /// Distinguishes the owners of this process that have one hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct OwnerKey(pub(super) u64);
-
-/// Selects what one owner has.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PartKey {
-    slot: usize,
-    pub(super) owner: OwnerKey,
-}
 
 /// Who began to acquire.
 #[derive(Clone, Copy)]
@@ -42,13 +35,10 @@ pub(crate) struct Began {
 
 /// What one owner has.
 struct Part {
-    owner: OwnerKey,
     began: Began,
     /// Acquires under way.
     pending: u32,
     guards: SmallVec<[Guard; 1]>,
-    /// A job of the background is about to show the count.
-    is_shown_soon: bool,
 }
 
 struct Guard {
@@ -114,10 +104,7 @@ pub(super) struct Effects {
 pub(super) enum Owing {
     #[default]
     No,
-    /// Since then, a future has it that releases once.
-    Future(Moment),
-    /// The background has it.
-    Background,
+    Release,
     /// A release was answered. Another one follows when no acquire can run any more.
     Again,
 }
@@ -134,13 +121,7 @@ struct Least {
 pub(super) struct State {
     pub(super) on_server: OnServer,
     pub(super) owing: Owing,
-    /// The guard that was given back and whose release was not answered: the answer says whether the server still had its hold.
-    pub(super) given_back: Option<Arc<Hold>>,
-    /// A release perhaps ran, and its answer was lost. So if the next one finds nothing, this is no loss.
-    pub(super) is_unsure: bool,
-    parts: Slab<Part>,
-    /// How many guards are renewed as usual. They last as long as the server keeps the hold.
-    usual: u32,
+    parts: BTreeMap<OwnerKey, Part>,
     /// The hold is kept for calls that stand in a line, to take or to join it.
     is_offered: bool,
     pub(super) lingers: Option<Lingering>,
@@ -163,33 +144,25 @@ pub(super) struct State {
 
 impl State {
     /// Adds an owner that acquires.
-    pub(super) fn attaches(&mut self, owner: OwnerKey, began: Began) -> PartKey {
-        let part = Part { owner, began, pending: 1, guards: SmallVec::new(), is_shown_soon: false };
-        PartKey { slot: self.parts.insert(part), owner }
-    }
-
-    fn part(&self, key: PartKey) -> Option<&Part> {
-        self.parts.get(key.slot).filter(|part| part.owner == key.owner)
-    }
-
-    fn part_mut(&mut self, key: PartKey) -> Option<&mut Part> {
-        self.parts.get_mut(key.slot).filter(|part| part.owner == key.owner)
+    pub(super) fn attaches(&mut self, owner: OwnerKey, began: Began) {
+        let part =
+            self.parts.entry(owner).or_insert_with(|| Part { began, pending: 0, guards: SmallVec::new() });
+        part.pending += 1;
     }
 
     fn guards(&self) -> impl Iterator<Item = &Guard> {
-        self.parts.iter().flat_map(|(_, part)| &part.guards)
+        self.parts.values().flat_map(|part| &part.guards)
     }
 
     /// Begins another acquire of an owner. Returns the count to show. `None`: the owner has no hold.
-    pub(super) fn reenters(&mut self, key: PartKey, now: Moment) -> Option<u32> {
-        let part = self.part_mut(key).filter(|part| part.live(now) > 0)?;
+    pub(super) fn reenters(&mut self, owner: OwnerKey, now: Moment) -> Option<u32> {
+        let part = self.parts.get_mut(&owner).filter(|part| part.live(now) > 0)?;
         part.pending += 1;
         Some(part.count())
     }
 
-    /// Records that an acquire ended without a hold. If it was not answered, it can run until `late`. Returns whether a count is to be
-    /// shown.
-    pub(super) fn ends_pending(&mut self, key: PartKey, late: Moment) -> bool {
+    /// Records that an acquire ended without a hold. If it was not answered, it can run until `late`.
+    pub(super) fn ends_pending(&mut self, owner: OwnerKey, late: Moment) {
         (self.has_place, self.is_moved) = (false, true);
         self.on_server.waits_no_more(late);
         // After a grant, there is no acquire that could still run. Before, an id without a lease was never sent.
@@ -197,16 +170,17 @@ impl State {
         if self.is_given_up && was_sent {
             self.on_server.may_run(late); // the release of the shutdown perhaps ran before it
         }
-        let Some(part) = self.part_mut(key) else { return false };
-        part.pending -= 1;
-        self.shows_soon(key)
+        if let Some(part) = self.parts.get_mut(&owner) {
+            part.pending -= 1;
+            self.tidy(owner);
+        }
     }
 
     /// Adds a hold that the server granted until `until`, for an acquire under way. False: a shutdown gave that acquire
     /// up meanwhile.
     pub(super) fn holds(
         &mut self,
-        key: PartKey,
+        owner: OwnerKey,
         hold: Arc<Hold>,
         (until, now): (Moment, Moment),
         rules: &Rules,
@@ -214,14 +188,14 @@ impl State {
         if self.is_given_up {
             return false;
         }
-        let (lease, is_usual) = (hold.renewed_lease(rules.lease), hold.is_usual());
-        let Some(part) = self.part_mut(key) else { return false };
+        let (lease, is_usual, had_usual) =
+            (hold.renewed_lease(rules.lease), hold.is_usual(), self.has_usual());
+        let Some(part) = self.parts.get_mut(&owner) else { return false };
         part.pending -= 1;
         part.guards.push(Guard { hold, is_leaked: false });
-        self.usual += u32::from(is_usual);
         self.has_place = false;
         // A reader that joins others changes nothing about their lease.
-        if !is_usual || self.usual == 1 || until > self.lease.until || self.is_gone {
+        if !is_usual || !had_usual || until > self.lease.until || self.is_gone {
             let before = self.lease.renew_at;
             self.lease.is_held(lease, until, now, self.is_gone, rules);
             self.is_moved |= !is_usual || before != self.lease.renew_at;
@@ -230,37 +204,33 @@ impl State {
     }
 
     /// Removes a hold that was given back. Returns whether somebody relied on it until now.
-    pub(super) fn gives_back(&mut self, key: PartKey, hold: &Arc<Hold>, now: Moment) -> bool {
-        let Some(guard) = self.take(key, hold) else { return false };
+    pub(super) fn gives_back(&mut self, owner: OwnerKey, hold: &Arc<Hold>, now: Moment) -> bool {
+        let Some(guard) = self.take(owner, hold) else { return false };
         guard.is_live(now)
     }
 
-    fn take(&mut self, key: PartKey, hold: &Arc<Hold>) -> Option<Guard> {
-        let part = self.part_mut(key)?;
+    fn take(&mut self, owner: OwnerKey, hold: &Arc<Hold>) -> Option<Guard> {
+        let part = self.parts.get_mut(&owner)?;
         let at = part.guards.iter().rposition(|guard| Arc::ptr_eq(&guard.hold, hold))?;
         let guard = part.guards.swap_remove(at);
-        self.tidy(key.slot);
-        let is_usual = guard.is_usual();
-        self.usual -= u32::from(is_usual);
-        self.is_moved |= !is_usual || self.usual == 0;
+        self.tidy(owner);
+        self.is_moved |= !guard.is_usual() || !self.has_usual();
         Some(guard)
     }
 
     /// Forgets an owner that has nothing here.
-    fn tidy(&mut self, slot: usize) {
-        if self.parts.get(slot).is_some_and(|part| part.pending == 0 && part.guards.is_empty()) {
-            self.parts.remove(slot);
+    fn tidy(&mut self, owner: OwnerKey) {
+        if self.parts.get(&owner).is_some_and(|part| part.pending == 0 && part.guards.is_empty()) {
+            self.parts.remove(&owner);
         }
     }
 
     /// Leaves a hold to end with its lease.
-    pub(super) fn leaks(&mut self, key: PartKey, hold: &Arc<Hold>) {
+    pub(super) fn leaks(&mut self, owner: OwnerKey, hold: &Arc<Hold>) {
         self.is_moved = true;
-        let usual = hold.is_usual();
-        let Some(part) = self.part_mut(key) else { return };
+        let Some(part) = self.parts.get_mut(&owner) else { return };
         if let Some(guard) = part.guards.iter_mut().find(|guard| Arc::ptr_eq(&guard.hold, hold)) {
             guard.is_leaked = true;
-            self.usual -= u32::from(usual);
         }
     }
 
@@ -270,13 +240,13 @@ impl State {
     }
 
     /// Records that the acquire of this owner was granted until `until`, for those who wait. False: a shutdown gave it up meanwhile.
-    pub(super) fn is_offered_anew(&mut self, key: PartKey, until: Moment, now: Moment) -> bool {
+    pub(super) fn is_offered_anew(&mut self, owner: OwnerKey, until: Moment, now: Moment) -> bool {
         if self.is_given_up {
             return false;
         }
-        let Some(part) = self.part_mut(key) else { return false };
+        let Some(part) = self.parts.get_mut(&owner) else { return false };
         part.pending -= 1;
-        self.tidy(key.slot);
+        self.tidy(owner);
         (self.has_place, self.is_offered, self.is_moved) = (false, true, true);
         self.lease.is_offered(until, now);
         true
@@ -302,12 +272,11 @@ impl State {
     }
 
     fn takes_guards(&mut self, takes: impl Fn(&Guard) -> bool) {
-        let (mut usual, ended) = (0, &mut self.effects.ended);
+        let ended = &mut self.effects.ended;
         self.parts.retain(|_, part| {
             let mut index = 0;
             while let Some(guard) = part.guards.get(index) {
                 if takes(guard) {
-                    usual += u32::from(guard.is_usual());
                     ended.push(part.guards.swap_remove(index).hold);
                 } else {
                     index += 1;
@@ -315,24 +284,27 @@ impl State {
             }
             part.pending > 0 || !part.guards.is_empty()
         });
-        self.usual -= usual;
         self.is_moved = true;
     }
 
     /// Whether an owner has a guard.
     pub(super) fn has_guards(&self) -> bool {
-        self.usual > 0 || self.guards().any(|guard| !guard.is_leaked)
+        self.guards().any(|guard| !guard.is_leaked)
+    }
+
+    /// Whether a guard is renewed as usual. It lasts as long as the server keeps the hold.
+    fn has_usual(&self) -> bool {
+        self.guards().any(Guard::is_usual)
     }
 
     /// Whether an acquire is under way that was not given up.
     pub(super) fn is_wanted(&self) -> bool {
-        !self.is_given_up && self.parts.iter().any(|(_, part)| part.pending > 0)
+        !self.is_given_up && self.parts.values().any(|part| part.pending > 0)
     }
 
     /// Whether the server is to have the hold.
     pub(super) fn is_needed(&self, now: Moment) -> bool {
-        let has_usual = self.usual > 0 && now < self.lease.until; // the usual case needs no look at each guard
-        has_usual || self.is_kept(now) || self.is_wanted() || self.guards().any(|guard| guard.is_live(now))
+        self.guards().any(|guard| guard.is_live(now)) || self.is_kept(now) || self.is_wanted()
     }
 
     /// Whether the hold is kept although no owner has it.
@@ -346,7 +318,7 @@ impl State {
     pub(super) fn is_owed(&mut self, now: Moment) -> bool {
         let is_owed = self.owing == Owing::No && self.on_server.may_exist() && !self.is_needed(now);
         if is_owed {
-            (self.owing, self.is_unsure, self.is_moved) = (Owing::Future(now), false, true);
+            (self.owing, self.is_moved) = (Owing::Release, true);
             self.closes();
         }
         is_owed
@@ -373,38 +345,28 @@ impl State {
     }
 
     /// Whether an owner has a hold, or acquires.
-    pub(super) fn has(&self, key: PartKey) -> bool {
-        self.part(key).is_some()
+    pub(super) fn has(&self, owner: OwnerKey) -> bool {
+        self.parts.contains_key(&owner)
     }
 
     /// Counts the holds that an owner has, and that can be relied on now.
-    pub(super) fn live(&self, key: PartKey, now: Moment) -> u32 {
-        self.part(key).map_or(0, |part| part.live(now))
+    pub(super) fn live(&self, owner: OwnerKey, now: Moment) -> u32 {
+        self.parts.get(&owner).map_or(0, |part| part.live(now))
     }
 
-    pub(super) fn is_foreign(&self, key: PartKey, this: Option<task::Id>) -> bool {
-        let began = self.part(key).and_then(|part| part.began.task);
+    pub(super) fn is_foreign(&self, owner: OwnerKey, this: Option<task::Id>) -> bool {
+        let began = self.parts.get(&owner).and_then(|part| part.began.task);
         matches!((began, this), (Some(began), Some(this)) if began != this)
     }
 
     /// Returns where in the program the hold was acquired, if an owner has it.
     pub(super) fn held_at(&self, now: Moment) -> Option<Caller> {
-        self.parts.iter().find_map(|(_, part)| (part.live(now) > 0).then_some(part.began.at))
-    }
-
-    /// Whether the count of an owner has to be shown that released or gave up an inner hold, and nobody is about to.
-    pub(super) fn shows_soon(&mut self, key: PartKey) -> bool {
-        let part = self.part_mut(key).filter(|part| !part.guards.is_empty());
-        let shows = part.is_some_and(|part| !std::mem::replace(&mut part.is_shown_soon, true));
-        self.tidy(key.slot);
-        shows
+        self.parts.values().find_map(|part| (part.live(now) > 0).then_some(part.began.at))
     }
 
     /// Returns the count to show for an owner, and for how long the server has to keep the hold. `None`: the owner has nothing.
-    pub(super) fn shows(&mut self, key: PartKey, now: Moment) -> Option<(u32, Duration)> {
-        let part = self.part_mut(key)?;
-        part.is_shown_soon = false;
-        let count = part.count();
+    pub(super) fn shows(&mut self, owner: OwnerKey, now: Moment) -> Option<(u32, Duration)> {
+        let count = self.parts.get(&owner)?.count();
         self.lease.outlasts = true;
         Some((count, self.left(now)))
     }
@@ -470,14 +432,14 @@ impl State {
     /// be released.
     pub(super) fn offers(
         &mut self,
-        (key, hold): (PartKey, &Arc<Hold>),
+        (owner, hold): (OwnerKey, &Arc<Hold>),
         (time, granted_at): (Duration, Moment),
         epoch: Epoch,
         now: Moment,
         rules: &Rules,
     ) -> bool {
         let is_only = self.parts.len() == 1
-            && self.part(key).is_some_and(|part| part.pending == 0 && part.guards.len() == 1);
+            && self.parts.get(&owner).is_some_and(|part| part.pending == 0 && part.guards.len() == 1);
         let is_fit = is_only
             && self.sharing == Sharing::Offers
             && hold.is_usual()
@@ -486,7 +448,7 @@ impl State {
             && !self.is_kept(now)
             && self.is_shareable(time, epoch, now, rules);
         if is_fit {
-            self.take(key, hold);
+            self.take(owner, hold);
             self.is_offered = true;
         }
         is_fit
@@ -500,13 +462,14 @@ impl State {
         began: Began,
         epoch: Epoch,
         now: Moment,
-    ) -> Option<(PartKey, Moment)> {
+    ) -> Option<Moment> {
         // The end of an attempt looks at no epoch, and this is one if no owner had the hold before.
         let is_known = self.epoch == epoch || !self.lease.was_held;
         let is_there = self.is_offered && now < self.lease.until && is_known;
         is_there.then(|| {
             self.takes_back();
-            (self.attaches(owner, began), self.lease.until)
+            self.attaches(owner, began);
+            self.lease.until
         })
     }
 
@@ -531,14 +494,15 @@ impl State {
         epoch: Epoch,
         now: Moment,
         rules: &Rules,
-    ) -> Option<(PartKey, Moment)> {
+    ) -> Option<Moment> {
         if !self.takes_readers(epoch, now, rules) {
             return None;
         }
         if let Some(lingering) = &mut self.lingers {
             lingering.was_joined = true;
         }
-        Some((self.attaches(owner, began), self.lease.until))
+        self.attaches(owner, began);
+        Some(self.lease.until)
     }
 
     /// Keeps the hold for the readers that wait. False: no reader could join.
@@ -562,8 +526,8 @@ impl State {
     /// Lends the id to a read hold of the same owner. False: the owner has no hold here.
     ///
     /// A hold whose id was lent is not offered, and a hold that is offered does not lend its id.
-    pub(super) fn lends(&mut self, key: PartKey, now: Moment) -> bool {
-        let lends = self.live(key, now) > 0;
+    pub(super) fn lends(&mut self, owner: OwnerKey, now: Moment) -> bool {
+        let lends = self.live(owner, now) > 0;
         if lends {
             self.closes();
             (self.lease.outlasts, self.is_moved) = (true, true);
@@ -573,8 +537,8 @@ impl State {
 
     /// Reserves the hold for this owner: from here on, no other owner of this client gets it. False: the owner does not hold the
     /// lock, or not alone.
-    pub(super) fn reserves(&mut self, key: PartKey, now: Moment) -> bool {
-        let is_alone = self.live(key, now) > 0 && self.parts.len() == 1 && !self.is_offered();
+    pub(super) fn reserves(&mut self, owner: OwnerKey, now: Moment) -> bool {
+        let is_alone = self.live(owner, now) > 0 && self.parts.len() == 1 && !self.is_offered();
         if is_alone {
             self.closes();
         }
@@ -586,17 +550,18 @@ impl State {
         let mut wanted = Wanted::default();
         for Guard { hold, is_leaked } in self.guards() {
             match hold.renewed_lease(rules.lease).filter(|_| !is_leaked) {
-                Some(lease) => wanted.adds_renewed(lease, hold.ends()),
-                None if *is_leaked => wanted.adds_fixed(hold.deadline().minus(EARLY)),
-                None => wanted.adds_fixed(hold.deadline()),
+                Some(lease) => wanted.renews(lease, hold.ends()),
+                None if !self.lease.outlasts => {}
+                None if *is_leaked => wanted.acts(hold.deadline().minus(EARLY)),
+                None => wanted.acts(hold.deadline()),
             }
             wanted.has_guards |= !is_leaked;
         }
         if self.lingers.is_some_and(|lingering| now < lingering.until) {
-            wanted.adds_renewed(rules.lease, None);
+            wanted.renews(rules.lease, None);
         }
         if let Some(lease) = self.least.lease.filter(|_| now < self.least.until) {
-            wanted.adds_renewed(lease, None);
+            wanted.renews(lease, None);
         }
         wanted
     }
@@ -660,13 +625,19 @@ pub(super) mod tests {
         Began { task: None, at: Location::caller() }
     }
 
+    fn attaches(state: &mut State) -> OwnerKey {
+        let owner = OwnerKey::default();
+        state.attaches(owner, here());
+        owner
+    }
+
     /// An id for which an owner acquires, on connection 1.
-    fn asked() -> (State, PartKey) {
+    fn asked() -> (State, OwnerKey) {
         let mut state = State::default();
-        let part = state.attaches(OwnerKey::default(), here());
+        let owner = attaches(&mut state);
         assert!(state.acquires(LEASE, SAME, &rules()));
         state.on_server.sends(1, NOW);
-        (state, part)
+        (state, owner)
     }
 
     pub(in crate::engine::grant) fn hold(until: Moment, term: Term) -> Arc<Hold> {
@@ -674,23 +645,24 @@ pub(super) mod tests {
     }
 
     /// A hold that the server granted for `LEASE` at `NOW`.
-    pub(in crate::engine::grant) fn granted(term: Term) -> (State, PartKey, Arc<Hold>) {
-        let ((mut state, part), until) = (asked(), NOW.plus(LEASE));
+    pub(in crate::engine::grant) fn granted(term: Term) -> (State, OwnerKey, Arc<Hold>) {
+        let ((mut state, owner), until) = (asked(), NOW.plus(LEASE));
         state.on_server.answered(1, |_| true);
         let hold = hold(until, term);
-        assert!(state.holds(part, Arc::clone(&hold), (until, NOW), &rules()));
-        (state, part, hold)
+        assert!(state.holds(owner, Arc::clone(&hold), (until, NOW), &rules()));
+        (state, owner, hold)
     }
 
-    fn joins(state: &mut State, epoch: Epoch, now: Moment) -> Option<PartKey> {
-        Some(state.joins(OwnerKey::default(), here(), epoch, now, &rules())?.0)
+    fn joins(state: &mut State, epoch: Epoch, now: Moment) -> Option<OwnerKey> {
+        let owner = OwnerKey::default();
+        state.joins(owner, here(), epoch, now, &rules()).map(|_| owner)
     }
 
     #[test]
     fn a_hold_is_needed_by_guards_and_acquires_and_without_them_it_is_owed_once() {
-        let (mut state, part) = asked();
+        let (mut state, owner) = asked();
         assert!(!state.is_owed(NOW), "an acquire is under way");
-        state.ends_pending(part, NOW);
+        state.ends_pending(owner, NOW);
         assert!(state.is_owed(NOW) && !state.is_owed(NOW) && !state.finds_nothing());
 
         let (mut state, one, first) = granted(usual(None));
@@ -713,18 +685,18 @@ pub(super) mod tests {
     #[test]
     fn the_count_of_the_owner_that_asks_is_shown() {
         let (mut state, one, first) = granted(usual(None));
-        let two = state.attaches(OwnerKey::default(), here());
-        let shows = |state: &mut State, part| Some(state.shows(part, NOW)?.0);
+        let two = attaches(&mut state);
+        let shows = |state: &mut State, owner| Some(state.shows(owner, NOW)?.0);
         assert_eq!((state.reenters(one, NOW), shows(&mut state, two)), (Some(2), Some(1)));
-        assert!(state.ends_pending(one, NOW) && !state.shows_soon(one), "one job is enough");
-        assert_eq!((shows(&mut state, one), state.shows_soon(one)), (Some(1), true));
+        state.ends_pending(one, NOW);
+        assert_eq!(shows(&mut state, one), Some(1));
         state.gives_back(one, &first, NOW);
         assert_eq!((shows(&mut state, one), state.reenters(one, NOW)), (None, None));
     }
 
     #[test]
     fn a_reader_joins_only_a_hold_that_is_young_open_and_certain() {
-        type Event = fn(&mut State, PartKey);
+        type Event = fn(&mut State, OwnerKey);
         let cases: [(&str, Event, Epoch, Duration, bool); 8] = [
             ("nothing happens", |_, _| {}, SAME, SECOND / 2, true),
             ("it is too old", |_, _| {}, SAME, SECOND, false),
@@ -742,9 +714,9 @@ pub(super) mod tests {
             ("a shutdown gave up its owner", |s, _| s.gives_up(NOW), SAME, SECOND / 2, false),
         ];
         for (case, event, epoch, time, can_join) in cases {
-            let (mut state, part, _hold) = granted(usual(None));
-            assert!(state.opens(None, NOW) && state.reenters(part, NOW).is_some());
-            event(&mut state, part);
+            let (mut state, owner, _hold) = granted(usual(None));
+            assert!(state.opens(None, NOW) && state.reenters(owner, NOW).is_some());
+            event(&mut state, owner);
             assert_eq!(joins(&mut state, epoch, NOW.plus(time)).is_some(), can_join, "{case}");
         }
     }
@@ -765,8 +737,8 @@ pub(super) mod tests {
     #[test]
     fn a_hold_that_is_offered_is_kept_until_somebody_takes_it_or_it_is_taken_back() {
         let offered = || {
-            let (mut state, part, hold) = granted(usual(None));
-            assert!(state.offers((part, &hold), (SECOND, NOW), SAME, NOW, &rules()) && !state.is_owed(NOW));
+            let (mut state, owner, hold) = granted(usual(None));
+            assert!(state.offers((owner, &hold), (SECOND, NOW), SAME, NOW, &rules()) && !state.is_owed(NOW));
             state
         };
         let takes =
@@ -778,14 +750,14 @@ pub(super) mod tests {
         state.takes_back();
         assert!(state.is_owed(NOW) && !takes(&mut state, SAME));
         // The end of an attempt that another task made.
-        let (mut state, part) = asked();
+        let (mut state, owner) = asked();
         state.on_server.answered(1, |_| true);
-        assert!(state.is_offered_anew(part, NOW.plus(LEASE), NOW) && takes(&mut state, SWITCHED));
+        assert!(state.is_offered_anew(owner, NOW.plus(LEASE), NOW) && takes(&mut state, SWITCHED));
     }
 
     #[test]
     fn an_acquire_that_a_shutdown_gave_up_gets_no_hold_and_what_it_is_granted_is_owed() {
-        let (mut state, part) = asked();
+        let (mut state, owner) = asked();
         state.gives_up(NOW.plus(SECOND));
         assert!(state.is_owed(NOW));
         assert!(state.on_server.released(1, NOW), "nothing can arrive behind the release");
@@ -793,18 +765,18 @@ pub(super) mod tests {
         assert!(!state.acquires(LEASE, SAME, &rules()) && !state.is_owed(NOW));
         state.on_server.answered(1, |_| true); // the acquire had been sent behind the release
         let until = NOW.plus(LEASE);
-        assert!(!state.holds(part, hold(until, usual(None)), (until, NOW), &rules()));
+        assert!(!state.holds(owner, hold(until, usual(None)), (until, NOW), &rules()));
         assert!(state.is_owed(NOW));
     }
 
     /// The future goes on once more after the shutdown: it learns that the server did not know the script, and sends the script itself.
     #[test]
     fn what_is_sent_after_a_shutdown_gave_it_up_is_owed_when_its_future_is_dropped() {
-        let (mut state, part) = asked();
+        let (mut state, owner) = asked();
         state.gives_up(NOW);
         assert!(state.is_owed(NOW) && state.on_server.released(1, NOW));
         state.owing = Owing::No;
-        state.ends_pending(part, NOW.plus(SECOND));
+        state.ends_pending(owner, NOW.plus(SECOND));
         assert!(
             state.is_owed(NOW) && !state.on_server.released(1, NOW),
             "a release that was sent before is not enough"
@@ -814,37 +786,37 @@ pub(super) mod tests {
     /// Otherwise the shutdown would wait until an acquire could run no more, although there is none.
     #[test]
     fn a_reentry_that_a_shutdown_gave_up_leaves_its_hold_to_one_release() {
-        let (mut state, part, hold) = granted(usual(None));
-        assert!(state.reenters(part, NOW).is_some());
+        let (mut state, owner, hold) = granted(usual(None));
+        assert!(state.reenters(owner, NOW).is_some());
         state.gives_up(NOW);
-        state.ends_pending(part, NOW.plus(SECOND));
-        assert!(state.gives_back(part, &hold, NOW) && state.is_owed(NOW));
+        state.ends_pending(owner, NOW.plus(SECOND));
+        assert!(state.gives_back(owner, &hold, NOW) && state.is_owed(NOW));
         assert!(state.on_server.released(1, NOW));
     }
 
     #[test]
     fn what_was_never_sent_is_not_owed_although_a_shutdown_gave_it_up() {
         let mut state = State::default();
-        let part = state.attaches(OwnerKey::default(), here());
+        let owner = attaches(&mut state);
         state.gives_up(NOW);
-        state.ends_pending(part, NOW.plus(SECOND));
+        state.ends_pending(owner, NOW.plus(SECOND));
         assert!(!state.is_owed(NOW));
     }
 
     /// A read hold that lingers for a second, and perhaps its reader.
     fn lingers(is_left: bool) -> State {
-        let (mut state, part, hold) = granted(usual(None));
+        let (mut state, owner, hold) = granted(usual(None));
         assert!(state.opens(Some(SECOND), NOW));
         if is_left {
-            state.gives_back(part, &hold, NOW);
+            state.gives_back(owner, &hold, NOW);
         }
         state
     }
 
     /// Confirms a hold that a reader joined, and that left again.
     fn confirms(state: &mut State, at: Moment, asked_in: Epoch, answered_in: Epoch) {
-        let part = joins(state, SAME, at).expect("it lingers");
-        state.ends_pending(part, at);
+        let owner = joins(state, SAME, at).expect("it lingers");
+        state.ends_pending(owner, at);
         if let Some(asked) = lingering::begins(state, asked_in, at) {
             lingering::confirmed(state, asked, at, false, (answered_in, at), &rules());
         }
@@ -883,10 +855,10 @@ pub(super) mod tests {
     fn a_lock_stays_held_for_the_longest_minimum_hold_time_with_the_lease_of_its_owner() {
         let until = NOW.plus(2 * LEASE);
         for renews in [Renews::Nothing, Renews::Usual, Renews::Lease(SECOND)] {
-            let (mut state, part, hold) = granted(Term { renews, ..Term::default() });
+            let (mut state, owner, hold) = granted(Term { renews, ..Term::default() });
             let lease = hold.renewed_lease(LEASE);
             [until, NOW.plus(SECOND)].into_iter().for_each(|until| state.lasts_until(until, lease));
-            state.gives_back(part, &hold, NOW);
+            state.gives_back(owner, &hold, NOW);
             assert_eq!(state.wanted(NOW, &rules()).renewed, lease);
             assert!(!state.is_owed(until.minus(SECOND)) && state.is_owed(until));
         }

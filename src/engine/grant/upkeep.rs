@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::owed::SHORTEST;
-use super::state::{Owing, State};
+use super::state::State;
 use super::{Grant, Shell};
 use crate::base::clock::{self, Moment};
 use crate::base::error::LockId;
@@ -52,23 +52,12 @@ impl Grant {
     /// client shortened it. `None`: there is nothing to renew.
     pub(crate) fn begin_renewal(self: &Arc<Self>, key: Key, now: Moment) -> Option<Duration> {
         let rules = self.rules();
-        let mut is_stuck = false;
         let begin = |Shell { state, renewal, renewing, .. }: &mut Shell| {
             if !renewal.begin(key) {
                 return None;
             }
             if !self.lock.engine.store.tells_changes() {
                 state.lease.look.due = None;
-            }
-            if let Owing::Future(since) = state.owing {
-                let patience = self.patience();
-                renewal.end();
-                is_stuck = now.since(since) >= patience;
-                if !is_stuck {
-                    let due = Some(since.plus(patience));
-                    self.lock.engine.renewals.set(renewal, due, || Arc::clone(self));
-                }
-                return None;
             }
             state.forgets_ended(now);
             let wanted = state.wanted(now, rules);
@@ -80,11 +69,7 @@ impl Grant {
             }
             lease
         };
-        let (lease, _) = self.change(now, begin);
-        if is_stuck {
-            self.release_for_future(now);
-        }
-        lease
+        self.change(now, begin).0
     }
 
     /// The lease that sets the pace of a look.

@@ -2,14 +2,12 @@
 //! failover.
 //!
 //! A scheduler runs a duty in a task of its own: it takes what is due off a list, and serves up to a hundred grants
-//! with one command. There are three duties, [`renewal`], [`heartbeat`] and [`confirmation`]. [`failover`] acts when
-//! another server became the master.
+//! with one command. There are two duties, [`renewal`] and [`heartbeat`]. [`failover`] acts when another server became the master.
 //!
-//! Renewals run on the thread of the client (`base/thread.rs`), so a blocked program keeps its locks. Heartbeats and confirmations
-//! run on the runtime of the program: a waiter that is blocked must not keep its place, and a hold that nobody uses must not linger.
+//! Renewals run on the thread of the client (`base/thread.rs`), so a blocked program keeps its locks. Heartbeats run on the runtime of
+//! the program: a waiter that is blocked must not keep its place.
 //! What runs on the thread never waits for the runtime of the program.
 
-mod confirmation;
 mod failover;
 mod heartbeat;
 mod pulse;
@@ -34,10 +32,9 @@ pub(crate) async fn start(
 ) -> Result<Arc<Engine>> {
     let engine = Engine::connect(source, config, waits.clone()).await?;
     let (store, config) = (&engine.store, &engine.config);
-    let (own, upkeep) = (Handle::current(), store.thread().runtime());
+    let upkeep = store.thread().runtime();
     engine.renewals.start(upkeep, renewal::Renewal::new(Arc::clone(store), config, waits));
-    engine.heartbeats.start(&own, heartbeat::Heartbeat::new(Arc::clone(store), config));
-    engine.confirmations.start(&own, confirmation::Confirmations);
+    engine.heartbeats.start(&Handle::current(), heartbeat::Heartbeat::new(Arc::clone(store), config));
     if let (Some(first), Some(second)) = (store.switches(), store.switches()) {
         task::spawn_on(upkeep, failover::renew_on_each(first, Arc::downgrade(&engine)));
         task::spawn(failover::act_on_each(second, Arc::downgrade(&engine)));
