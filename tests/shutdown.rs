@@ -12,7 +12,7 @@ use crate::support::{
     Faults, LIMIT, MS, SECOND, Scene, calls_of, connect, eventually, fixed, patient, renewed, soon,
     throughout, timed,
 };
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// Guarantees 7 and 12. Guards that end together do not fill the connection: what waits there for longer than `command_timeout` would be
 /// taken for a silent server, and renewals would wait behind it.

@@ -236,8 +236,8 @@ async fn panics_in_an_attempt<K: BaseLock>(lock: fn(&LockClient) -> Lock<'static
     let locks = scene.client_with(patient().safety_poll(2 * LIMIT).diagnosis(false)).await;
     let mut lock = lock(&locks);
     let waiting = tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() });
-    let attempts = || scene.server.calls("pttl");
-    eventually("it waits", attempts, |attempts| *attempts >= 2).await;
+    let waits = || (scene.server.channels().len(), scene.server.calls("pttl"));
+    eventually("it stands in the line", waits, |(channels, attempts)| *channels > 0 && *attempts >= 2).await;
     fails.1.store(1, Ordering::Relaxed);
     guard.unlock().await.unwrap();
     soon(waiting).await.unwrap();

@@ -88,8 +88,7 @@ impl<'a> Attempt<'a> {
         let number = self.connection.number();
         grant.ask(|state| {
             match fault.map(|fault| fault.sent) {
-                None => state.on_server.answered(number, has),
-                Some(Sent::Refused) => state.on_server.refused(number, has),
+                None | Some(Sent::Refused) => state.on_server.answered(number, has),
                 // In theory, the server still ran it before the connection ended. But it can no longer arrive.
                 Some(Sent::No) => state.on_server.waits_no_more(self.sent),
                 Some(Sent::Unknown) => state.on_server.waits_no_more(grant.late_until(now)),

@@ -13,8 +13,6 @@ pub(super) type ConnectionNumber = u64;
 pub(super) struct OnServer {
     /// The server has something, by the newest answer.
     has: bool,
-    /// The server refused all acquires, perhaps in the middle of a script. So most likely it has nothing.
-    was_only_refused: bool,
     /// Where an acquire was sent for whose answer somebody waits.
     asked: Option<ConnectionNumber>,
     late: Option<Late>,
@@ -76,18 +74,7 @@ impl OnServer {
     pub(super) fn answered(&mut self, connection: ConnectionNumber, has: impl FnOnce(bool) -> bool) {
         self.asked = None;
         self.late.take_if(|late| late.connection == Some(connection));
-        (self.has, self.was_only_refused) = (has(self.has), false);
-    }
-
-    /// Records that the server refused an acquire, as [`answered`](Self::answered).
-    pub(super) fn refused(&mut self, connection: ConnectionNumber, has: impl FnOnce(bool) -> bool) {
-        let was_only_refused = self.late.is_none() && (self.was_only_refused || !self.has);
-        self.answered(connection, has);
-        self.was_only_refused = was_only_refused;
-    }
-
-    pub(super) const fn was_only_refused(&self) -> bool {
-        self.was_only_refused
+        self.has = has(self.has);
     }
 
     /// Records the answer to a release that was sent then. False: an acquire can still run, so another release has to follow.
