@@ -285,9 +285,10 @@ impl Undo {
             }
             tell(&mut self.release.answered, Err(fault.clone()));
             // Every acquire was refused, and its caller has the error already. A place or an intent soon ends by itself.
-            let is_nothing = self.release.grant.ask(|state| {
-                !state.lease.was_granted() && state.on_server.late_until().is_none()
-            });
+            let is_nothing = self
+                .release
+                .grant
+                .ask(|state| !state.lease.was_granted() && state.on_server.late_until().is_none());
             let refused_again = !fault.is_transient() && is_left && !is_nothing;
             if !is_nothing
                 && (is_left || !engine.is_closing())
