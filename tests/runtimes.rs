@@ -121,9 +121,9 @@ async fn a_waiter_learns_at_once_that_the_runtime_of_its_client_ended() {
     scene.end().await;
 }
 
-/// The background took the release over, and its runtime ends before there is an answer.
+/// The background goes on with the release, and its runtime ends before there is an answer.
 #[tokio::test]
-async fn an_unlock_that_was_taken_over_fails_if_the_runtime_ends() {
+async fn an_unlock_that_the_background_sends_fails_if_the_runtime_ends() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -132,7 +132,7 @@ async fn an_unlock_that_was_taken_over_fails_if_the_runtime_ends() {
     let guard = locks.rlock("a").lock().await.unwrap();
     proxy.set(Faults::black_hole());
     let mut unlocking = Box::pin(guard.unlock());
-    assert!(timeout(3 * SECOND, &mut unlocking).await.is_err()); // it was taken over after 2 s
+    assert!(timeout(3 * SECOND, &mut unlocking).await.is_err()); // the background has it after `command_timeout`
     runtime.shutdown_background();
     soon(unlocking).await.unwrap_err();
     scene.server.run::<()>(&["DEL", "a"]);

@@ -191,7 +191,7 @@ fn a_release_that_ran_and_was_not_answered_is_no_loss() {
 
 /// Guarantee 2. The lock is deleted before there is a connection, and nobody polls the unlock until the background has released.
 #[test]
-fn an_unlock_that_was_taken_over_reports_a_loss() {
+fn an_unlock_that_the_background_sends_reports_a_loss() {
     run(async |Scene { network, locks, .. }| {
         let guard = locks.rlock("a").lock().await.expect("it is free");
         refuses(&network);

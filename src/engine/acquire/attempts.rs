@@ -183,7 +183,7 @@ impl Attempts {
         if handle.can_share() && self.pending.want == 1 && !self.pending.nested_in_write {
             self.pending.grant.open_to_readers(handle.terms.linger, self.at);
         }
-        handle.owner.add(&self.pending.grant, self.at);
+        handle.owner.add(&self.pending.grant);
         Ok(held)
     }
 
@@ -224,9 +224,8 @@ impl Attempts {
 
     /// Gives an attempt up. What the server can have of it can block its own owner, so the owner's next acquire waits for its release.
     fn forget(owner: Option<&OwnerGrants>, pending: &mut PendingHold) -> Option<Arc<Grant>> {
-        let now = clock::now();
-        let owed = pending.give_up(now)?;
-        owner.into_iter().for_each(|owner| owner.add(owed.grant(), now));
+        let owed = pending.give_up(clock::now())?;
+        owner.into_iter().for_each(|owner| owner.add(owed.grant()));
         Some(Arc::clone(owed.grant()))
     }
 }

@@ -238,6 +238,11 @@ impl Grant {
         self.ask(|state| state.is_foreign(owner, this))
     }
 
+    /// Whether an owner holds nothing, and nothing has to be released.
+    fn is_over(&self, owner: OwnerKey, now: Moment) -> bool {
+        self.ask(|state| state.owing != Owing::Release && state.live(owner, now) == 0)
+    }
+
     /// Ends the hold if nobody needs it any more. Returns whether a release is under way, and no answer says yet that it has ended.
     fn ends(self: &Arc<Self>, now: Moment) -> bool {
         let may_exist = self.ask(|state| state.on_server.may_exist());

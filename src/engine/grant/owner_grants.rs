@@ -68,17 +68,27 @@ impl OwnerGrants {
         now: Moment,
         caller: Caller,
     ) -> Result<(PendingHold, Grants)> {
-        let grants = self.grants();
-        let same = grants.iter().filter(|grant| grant.is_shared() == target.protocol.is_shared());
-        let pending = same.into_iter().find_map(|grant| {
-            let is_of_family = grant.lock.protocol.family() == target.protocol.family();
-            if is_of_family { PendingHold::reenter(grant, self.key, now) } else { None }
-        });
-        if let Some(pending) = pending {
-            return Ok((pending, Grants::new()));
+        let (grants, mut ending, mut over) = (self.grants(), Grants::new(), Grants::new());
+        let is_same = |of: &LockRef| {
+            of.protocol.is_shared() == target.protocol.is_shared()
+                && of.protocol.family() == target.protocol.family()
+        };
+        let reenter = |grant: &Arc<Grant>| PendingHold::reenter(grant, self.key, now);
+        if let Some(pending) = grants.iter().filter(|grant| is_same(&grant.lock)).find_map(reenter) {
+            return Ok((pending, ending));
         }
         let pending = self.begin_beside(&grants, target, now, caller)?;
-        Ok((pending, grants.into_iter().filter(|grant| grant.ends(now)).collect()))
+        for grant in grants {
+            if grant.ends(now) {
+                ending.push(grant);
+            } else if grant.is_over(self.key, now) {
+                over.push(grant); // it is dropped while nothing is locked
+            }
+        }
+        if !over.is_empty() {
+            lock(&self.grants).retain(|grant| !over.iter().any(|over| Arc::ptr_eq(over, grant)));
+        }
+        Ok((pending, ending))
     }
 
     /// Begins a new grant.
@@ -119,19 +129,12 @@ impl OwnerGrants {
         lock(&self.grants).clone()
     }
 
-    /// Adds a grant that the owner holds, or whose release has to end before its next acquire. Forgets those of which nothing is left.
-    pub(crate) fn add(&self, grant: &Arc<Grant>, now: Moment) {
-        let mut over = self.grants(); // asked and dropped while nothing is locked
-        over.retain(|other| self.is_over(other, now));
+    /// Adds a grant that the owner holds, or whose release has to end before its next acquire.
+    pub(crate) fn add(&self, grant: &Arc<Grant>) {
         let mut grants = lock(&self.grants);
-        grants.retain(|other| !over.iter().any(|over| Arc::ptr_eq(over, other)));
         if !grants.iter().any(|other| Arc::ptr_eq(other, grant)) {
             grants.push(Arc::clone(grant));
         }
-    }
-
-    fn is_over(&self, grant: &Grant, now: Moment) -> bool {
-        grant.live(self.key, now) == 0 && !grant.blocks()
     }
 
     /// Counts the holds that can be relied on now.
@@ -153,6 +156,6 @@ impl OwnerGrants {
 
     /// Whether the owner holds nothing on this name, and nothing has to be released.
     pub(crate) fn is_idle(&self, now: Moment) -> bool {
-        self.grants().iter().all(|grant| self.is_over(grant, now))
+        self.grants().iter().all(|grant| grant.is_over(self.key, now))
     }
 }

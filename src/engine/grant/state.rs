@@ -4,6 +4,7 @@
 //! When nobody needs it and the server can have it, it is *owed*: `Grant::change` returns an [`Owed`](super::owed::Owed), once.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -170,10 +171,7 @@ impl State {
         if self.is_given_up && was_sent {
             self.on_server.may_run(late); // the release of the shutdown perhaps ran before it
         }
-        if let Some(part) = self.parts.get_mut(&owner) {
-            part.pending -= 1;
-            self.tidy(owner);
-        }
+        self.changes(owner, |part| part.pending -= 1);
     }
 
     /// Adds a hold that the server granted until `until`, for an acquire under way. False: a shutdown gave that acquire
@@ -205,24 +203,26 @@ impl State {
 
     /// Removes a hold that was given back. Returns whether somebody relied on it until now.
     pub(super) fn gives_back(&mut self, owner: OwnerKey, hold: &Arc<Hold>, now: Moment) -> bool {
-        let Some(guard) = self.take(owner, hold) else { return false };
-        guard.is_live(now)
+        self.take(owner, hold).is_some_and(|guard| guard.is_live(now))
     }
 
     fn take(&mut self, owner: OwnerKey, hold: &Arc<Hold>) -> Option<Guard> {
-        let part = self.parts.get_mut(&owner)?;
-        let at = part.guards.iter().rposition(|guard| Arc::ptr_eq(&guard.hold, hold))?;
-        let guard = part.guards.swap_remove(at);
-        self.tidy(owner);
+        let guard = self.changes(owner, |part| {
+            let at = part.guards.iter().rposition(|guard| Arc::ptr_eq(&guard.hold, hold))?;
+            Some(part.guards.swap_remove(at))
+        })??;
         self.is_moved |= !guard.is_usual() || !self.has_usual();
         Some(guard)
     }
 
-    /// Forgets an owner that has nothing here.
-    fn tidy(&mut self, owner: OwnerKey) {
-        if self.parts.get(&owner).is_some_and(|part| part.pending == 0 && part.guards.is_empty()) {
-            self.parts.remove(&owner);
+    /// Changes what an owner has, and forgets the owner if that is nothing now. `None`: it had nothing.
+    fn changes<T>(&mut self, owner: OwnerKey, change: impl FnOnce(&mut Part) -> T) -> Option<T> {
+        let Entry::Occupied(mut part) = self.parts.entry(owner) else { return None };
+        let result = change(part.get_mut());
+        if part.get().pending == 0 && part.get().guards.is_empty() {
+            part.remove();
         }
+        Some(result)
     }
 
     /// Leaves a hold to end with its lease.
@@ -244,9 +244,9 @@ impl State {
         if self.is_given_up {
             return false;
         }
-        let Some(part) = self.parts.get_mut(&owner) else { return false };
-        part.pending -= 1;
-        self.tidy(owner);
+        if self.changes(owner, |part| part.pending -= 1).is_none() {
+            return false;
+        }
         (self.has_place, self.is_offered, self.is_moved) = (false, true, true);
         self.lease.is_offered(until, now);
         true
