@@ -195,6 +195,12 @@ fn a_late_grant_is_kept_for_its_minimum_hold_time() {
     assert_drawn_holds(1_800_000_666);
 }
 
+/// The lease of a call had ended that could not leave the queue, and its place had not. The shutdown reported success.
+#[test]
+fn a_shutdown_tries_to_leave_a_queue_for_as_long_as_a_place_lasts() {
+    assert_holds(2_001_000_059, Kind::Fair, None);
+}
+
 /// The number of an inner hold was shown in the only turn, and waited there for the release of the outer one, which had no turn.
 /// And what waited for a release that the background had taken over kept its turn.
 #[test]
