@@ -1,7 +1,8 @@
 //! Several locks as one: all of them or none, for all types and servers, and in any order.
 
 use crate::support::{
-    MS, SECOND, Scene, Server, connect, eventually, fixed, patient, quiet, renewed, soon, timed,
+    Faults, LIMIT, MS, SECOND, Scene, Server, connect, eventually, fixed, patient, quiet, renewed, soon,
+    timed,
 };
 use lockkeeper::{ConfigError, Error, LockClient, LockOptions, Member, MultiLock, RemainingLease};
 use tokio::task::JoinSet;
@@ -227,6 +228,27 @@ async fn a_shutdown_of_one_client_ends_the_wait_for_all() {
     assert!(matches!(soon(waiting).await.unwrap(), Err(Error::Closed)));
     guard.unlock().await.unwrap();
     drop((ours, theirs));
+    scene.end().await;
+}
+
+/// Guarantee 11. One member is granted, and the server of the other is silent.
+#[tokio::test]
+async fn a_shutdown_of_one_client_ends_a_round_and_releases_its_members() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let (ours, theirs) = (scene.client().await, connect(proxy.url(), patient()).await);
+    let mut both = MultiLock::new([ours.rlock("a"), theirs.rlock("b")]).unwrap();
+    proxy.set(Faults::replies_held());
+    let acquiring = tokio::spawn(async move { both.lock().await.map(drop) });
+    eventually("one is granted", || scene.server.keys(), |keys| keys.contains(&"a".to_owned())).await;
+    let (shut, took) = timed(ours.shutdown()).await;
+    shut.unwrap();
+    assert!(!scene.server.keys().contains(&"a".to_owned()) && took < LIMIT / 4, "{took:?}");
+    assert!(matches!(soon(acquiring).await.unwrap(), Err(Error::Closed)));
+    proxy.set(Faults::default());
+    theirs.shutdown().await.unwrap();
+    assert_eq!(scene.server.keys(), [""; 0]);
+    drop((ours, theirs, proxy));
     scene.end().await;
 }
 

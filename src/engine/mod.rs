@@ -37,6 +37,7 @@ pub(crate) use acquire::wait::{Due, Wait};
 pub(crate) use acquire::{WaitLimit, acquire, answers_in, claim, end_of, joined, late};
 pub(crate) use grant::Grant;
 pub(crate) use grant::owner_grants::{OwnerGrants, OwnerNames};
+pub(crate) use grant::pending::PendingHold;
 pub(crate) use handle::Handle;
 pub(crate) use held::{HeldLock, HoldTimes};
 pub(crate) use lock_ref::{LockRef, NOT_A_LOCK, OTHER_PERMITS, check_name};

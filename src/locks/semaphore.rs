@@ -307,7 +307,7 @@ impl Semaphore {
     }
 
     /// Releases a permit, whoever has it, and wakes a waiter. [`inspect`](crate::LockClient::inspect) lists the permits in use. Returns whether the
-    /// permit was in use. If it was acquired together with others,
+    /// permit was in use: false also if a first try released it and its answer was lost. If it was acquired together with others,
     /// its holder loses all of them at its next renewal, or earlier, and they come back, too. Asks the server.
     ///
     /// This is for repairs by hand. The former holder can work on until it notices: mostly at once, and at the latest at its next renewal or release.
@@ -354,7 +354,7 @@ impl Semaphore {
         permits::resize(&self.0, permits)
     }
 
-    /// Deletes the semaphore with all its permits. Returns whether there was one. Asks the server.
+    /// Deletes the semaphore with all its permits. Returns whether there was one: false also if the answer of a first try was lost. Asks the server.
     ///
     /// Whoever has a permit notices at the latest at the next renewal or release, and can work on until then, beside the holders of new permits. The
     /// number of permits stays on the server after the last release, and this removes it.

@@ -16,7 +16,7 @@ use crate::base::jitter::{self, Backoff};
 use crate::base::options::LockOptions;
 use crate::base::timer::{Instant, elapsed, sleep, timeout};
 use crate::base::{Caller, clock};
-use crate::engine::{self, Handle, HeldLock, WaitLimit, end_of};
+use crate::engine::{self, Handle, HeldLock, LockRef, PendingHold, WaitLimit, end_of};
 use crate::protocol::LockType;
 use crate::store::Identity;
 use crate::telemetry::inside;
@@ -198,7 +198,7 @@ async fn acquire(
     let (start, end) = (clock::now(), end_of(limit)?);
     // An attempt that began just before the end of the call has until then for its answer.
     let last = end.and_then(|end| end.checked_add(engine::answers_in(each[0].config())));
-    let engines: Vec<_> = each.iter().map(|one| Arc::clone(&one.lock.engine)).collect();
+    let locks: Vec<_> = each.iter().map(|one| Arc::clone(&one.lock)).collect();
     let mut pauses = SPLITS;
     let mut awaited = (spare == 0).then_some(0);
     loop {
@@ -206,7 +206,7 @@ async fn acquire(
         let mut others: Vec<_> = each.iter_mut().enumerate().collect();
         let mut has_failed = false;
         let round = match awaited {
-            None => ask(&mut others, needed, caller, last, None).await,
+            None => ask(&mut others, &locks, needed, caller, last, None).await,
             Some(index) => {
                 let (_, one) = others.remove(index);
                 let limit =
@@ -220,16 +220,15 @@ async fn acquire(
                                 return granted.map(|_| None);
                             }
                             has_failed = granted.is_err();
-                            break ask(&mut others, needed, caller, last, Some((index, granted))).await;
+                            let known = Some((index, granted));
+                            break ask(&mut others, &locks, needed, caller, last, known).await;
                         }
                         // The call for the awaited lock notices only the shutdown of its own client.
-                        _ = select_all(engines.iter().map(|engine| Box::pin(engine.ended()))) => {
-                            break Round::default();
-                        }
+                        () = one_ends(&locks) => break Round::default(),
                         // No message tells that the others can be enough without this one.
                         round = async {
                             sleep(jitter::around(safety_poll)).await;
-                            ask(&mut others, needed, caller, last, None).await
+                            ask(&mut others, &locks, needed, caller, last, None).await
                         }, if spare > 0 => {
                             if round.holds.len() >= needed || round.faults.len() > spare {
                                 break round;
@@ -240,7 +239,7 @@ async fn acquire(
                 }
             }
         };
-        let Round { mut holds, refused, faults } = round;
+        let Round { mut holds, refused, faults, under_way } = round;
         let is_open = each.iter().try_for_each(Handle::check);
         if is_open.is_ok() && holds.iter().filter(|(_, held)| !held.is_lost()).count() >= needed {
             holds.sort_unstable_by_key(|(index, _)| *index);
@@ -253,6 +252,7 @@ async fn acquire(
         }
         let was_split = !holds.is_empty();
         give_back(holds).await;
+        drop(under_way);
         is_open?;
         let is_over = end.is_some_and(|end| end <= Instant::now());
         // Without a majority of servers, the refusal of another says nothing.
@@ -288,18 +288,26 @@ struct Round {
     /// seldom split the others.
     refused: Option<usize>,
     faults: Vec<(usize, Error)>,
+    /// They ask nothing. A shutdown of a client waits until they are dropped: what the round acquired was given back then.
+    under_way: Vec<PendingHold>,
 }
 
-/// Tries these locks at once, until so many are granted, or cannot be any more. `last`: then, what has no answer fails.
-/// `known`: the answer of one more.
+/// Waits until the client of one of these locks ends.
+async fn one_ends(locks: &[Arc<LockRef>]) {
+    select_all(locks.iter().map(|lock| Box::pin(lock.engine.ended()))).await;
+}
+
+/// Tries the others of these locks at once, until so many are granted, or cannot be any more, or a client ends. `last`: then, what has no
+/// answer fails. `known`: the answer of one more.
 async fn ask(
-    locks: &mut [(usize, &mut Handle)],
+    others: &mut [(usize, &mut Handle)],
+    all: &[Arc<LockRef>],
     needed: usize,
     caller: Caller,
     last: Option<Instant>,
     known: Option<Answer>,
 ) -> Round {
-    let asked = locks.iter_mut().map(async |(index, handle)| {
+    let asked = others.iter_mut().map(async |(index, handle)| {
         let answer = tokio::select! {
             biased;
             answer = engine::acquire(handle, WaitLimit::Once, caller) => answer,
@@ -313,8 +321,13 @@ async fn ask(
         // A fault that can pass decides nothing: the others can still be enough.
         Err(error) => (!error.is_transient()).then_some(false),
     };
-    let mut round = Round::default();
-    for (index, answer) in vote(asked, needed, is_granted).await.1 {
+    let mut round = Round { under_way: PendingHold::claim(all.iter().cloned(), caller), ..Round::default() };
+    let answers = tokio::select! {
+        biased;
+        (_, answers) = vote(asked, needed, is_granted) => answers,
+        () = one_ends(all) => Vec::new(), // what was granted is dropped
+    };
+    for (index, answer) in answers {
         match answer {
             Ok(Some(held)) => round.holds.push((index, held)),
             Ok(None) => round.refused = Some(round.refused.map_or(index, |first| first.min(index))),

@@ -189,6 +189,12 @@ fn a_late_grant_is_kept_for_its_minimum_hold_time() {
     assert_drawn_holds(1_800_000_666);
 }
 
+/// The lease of a call had ended that could not leave the queue, and its place had not. The shutdown reported success.
+#[test]
+fn a_shutdown_tries_to_leave_a_queue_for_as_long_as_a_place_lasts() {
+    assert_holds(2_001_000_059, Kind::Fair, None);
+}
+
 /// The clock of a server was set back beside a hold that was passed on, and forward beside a call that was behind another one.
 #[test]
 fn worlds_in_which_clocks_are_set_keep_the_rules() {

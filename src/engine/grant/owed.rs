@@ -230,7 +230,7 @@ impl Drop for Answered<'_> {
 struct Undo {
     release: Release,
     _counted: Undoing,
-    /// When the lease has certainly ended, and no acquire can run.
+    /// When the lease and the place have certainly ended, and no acquire can run.
     ends: Instant,
     refused: Backoff,
     is_over: bool,
@@ -239,15 +239,16 @@ struct Undo {
 impl Undo {
     fn new(release: Release, now: Moment) -> Self {
         let lock = &release.grant.lock;
-        // A writer that was refused can have left an intent, which lasts for ten times its turn.
-        let intent = if lock.protocol.stops_readers() {
-            10 * lock.engine.config.writer_turn()
-        } else {
-            Duration::ZERO
+        // One that was refused can have left a place in a queue, or a writer's intent, which lasts for ten times its turn.
+        let (config, protocol) = (&lock.engine.config, lock.protocol);
+        let trace = match () {
+            () if protocol.queue().is_some() => config.fair_allowance() * 4 / 3,
+            () if protocol.stops_readers() => 10 * config.writer_turn(),
+            () => Duration::ZERO,
         };
         let (longest, late) = release.grant.ask(|state| {
             let lease = state.lease.longest;
-            (if state.lease.was_granted() { lease } else { lease.max(intent) }, state.on_server.late_until())
+            (if state.lease.was_granted() { lease } else { lease.max(trace) }, state.on_server.late_until())
         });
         let late = late.map_or(Duration::ZERO, |until| until.since(now));
         Self {
