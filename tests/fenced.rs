@@ -64,7 +64,7 @@ async fn a_call_that_waits_behind_an_rlock_of_its_client_gets_a_token() {
         let refused = eventually("both were refused", || scene.server.calls("pttl"), |calls| *calls >= 3);
         tokio::select! {
             _ = &mut waiting => unreachable!("it is held"),
-            () = refused => {}
+            _ = refused => {}
         }
         guard.unlock().await.unwrap();
         soon(first).await.unwrap();
