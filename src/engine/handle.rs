@@ -35,6 +35,11 @@ impl Handle {
         Self::of(LockRef::new(engine, protocol, name), owner)
     }
 
+    /// Makes the handle for the other side of a read-write lock, for the same owner.
+    pub(crate) fn other_side(&self, protocol: &'static dyn Protocol) -> Self {
+        Self::of(LockRef { protocol, ..LockRef::clone(&self.lock) }, Arc::clone(&self.owner))
+    }
+
     /// Makes the handle of a semaphore, which never acquires itself.
     pub(crate) fn semaphore(engine: &Arc<Engine>, name: &str, total: u32) -> Self {
         Self::of(LockRef::semaphore(engine, name, total), Arc::default())

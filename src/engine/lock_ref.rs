@@ -206,8 +206,8 @@ impl LockRef {
     }
 
     /// The connection for commands about this lock.
-    pub(crate) async fn connection(&self) -> Result<Connection, Fault> {
-        self.engine.store.connection(self.route).await
+    pub(crate) fn connection(&self) -> impl Future<Output = Result<Connection, Fault>> {
+        self.engine.store.connection(self.route)
     }
 
     /// The connection for acquires that wait for replicas.

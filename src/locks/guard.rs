@@ -171,12 +171,12 @@ impl<T> LockGuard<T> {
     /// ```
     pub fn unlock(self) -> impl Future<Output = Result<()>> + Send {
         let Self { mut holds, whole, .. } = self;
-        match whole {
-            None => holds.remove(0).unlock().left_future(),
-            // Boxed: its size would burden the guards of one lock.
-            Some(whole) => {
-                let releases = async move { whole.ask(holds.into_iter().map(HeldLock::unlock)).await };
-                releases.boxed().right_future()
+        async move {
+            match whole {
+                // Pinned where it is made, as it is large.
+                None => pin!(holds.remove(0).unlock()).await,
+                // Boxed: its size would burden the guards of one lock.
+                Some(whole) => Box::pin(whole.ask(holds.into_iter().map(HeldLock::unlock))).await,
             }
         }
     }

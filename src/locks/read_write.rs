@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::lock::Lock;
+use super::several::Locks;
 use crate::base::options::LockOptions;
-use crate::engine::{Engine, OwnerGrants};
+use crate::engine::{Engine, Handle, OwnerGrants};
 use crate::protocol;
 
 /// The side of a [`ReadWriteLock`] that many owners can hold together.
@@ -66,8 +67,9 @@ pub struct ReadWriteLock<'a> {
 
 impl<'a> ReadWriteLock<'a> {
     pub(crate) fn new(engine: &Arc<Engine>, name: &str, owner: Arc<OwnerGrants>) -> Self {
-        let write = Lock::single(&protocol::Write, engine, name, Arc::clone(&owner));
-        Self { read: Lock::single(&protocol::Read, engine, name, owner), write }
+        let write = Handle::single(engine, &protocol::Write, name, owner);
+        let read = write.other_side(&protocol::Read);
+        Self { read: Lock::of(Locks::one(read)), write: Lock::of(Locks::one(write)) }
     }
 
     /// Returns the name, as it was given. Asks no server.

@@ -33,14 +33,14 @@ macro_rules! scripts {
         $(
             #[allow(clippy::too_many_arguments, reason = "the script has so many keys and arguments")]
             pub(crate) fn $name(
-                keys: [&Arc<str>; <[&str]>::len(&[$(stringify!($key)),*])],
+                [$($key),*]: [&Arc<str>; <[&str]>::len(&[$(stringify!($key)),*])],
                 $($further: impl IntoIterator<Item = Arc<str>>,)? $($arg: impl Into<Arg>,)*
             ) -> Call {
                 static SCRIPT: Script = script!($file $(of $most)?);
                 #[allow(unused_mut, reason = "most scripts have no further keys")]
                 let mut call = Call {
                     script: &SCRIPT,
-                    keys: keys.into_iter().map(Arc::clone).collect(),
+                    keys: smallvec![$(Arc::clone($key)),*],
                     args: smallvec![$($arg.into()),*],
                 };
                 $( call.keys.extend($further); )?

@@ -48,9 +48,11 @@ impl Attempts {
     pub(crate) fn start(handle: &Handle, caller: Caller, is_try: bool) -> Result<(Self, Grants)> {
         let (lock, now) = (&handle.lock, clock::now());
         let (pending, mut ending) = handle.owner.start(lock, now, caller)?;
-        let stops_readers = lock.protocol.stops_readers();
-        let idle = if stops_readers { lock.engine.read_grants.close(&lock.keys.lock, now) } else { None };
-        ending.extend(idle.map(|idle| Arc::clone(idle.grant()))); // the background releases it
+        if lock.protocol.stops_readers()
+            && let Some(idle) = lock.engine.read_grants.close(&lock.keys.lock, now)
+        {
+            ending.push(Arc::clone(idle.grant())); // the background releases it
+        }
         if pending.want > 1 && pending.grant.is_foreign(pending.owner) {
             tracing::warn!(
                 lock = &**handle.name(), re_entered_at = %caller,

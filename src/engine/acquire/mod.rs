@@ -128,7 +128,8 @@ pub(crate) async fn acquire(
         handle.config().retry_timeout()
     });
     let outcome = loop {
-        match call.attempt(&mut attempts).await? {
+        let attempted = pin!(call.attempt(&mut attempts)).await?;
+        match attempted {
             Outcome::Granted => return call.granted(attempts, asking).map(Some),
             Outcome::Refused(_) if is_try => return Ok(None),
             Outcome::Failed(_) if !waits && handle.is_closing() => return Err(Error::Closed),
@@ -173,7 +174,7 @@ impl Call<'_> {
     /// Attempts once. The time limit of the call can pass before any answer. `None` would tell the caller that another owner holds the lock,
     /// so the call fails then.
     async fn attempt(&self, attempts: &mut Attempts) -> Result<Outcome> {
-        let attempt = attempts.attempt();
+        let attempt = pin!(attempts.attempt()); // where it is made, as it is large
         match self.limits {
             None => attempt.await,
             Some(limits) => {

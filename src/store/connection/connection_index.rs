@@ -1,7 +1,5 @@
 //! Which of the connections to a server a command uses.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
-
 use crate::base::config::LockConfig;
 
 /// Selects one of the connections to a server, whatever their number is: a master of a cluster has fewer of them.
@@ -35,9 +33,11 @@ impl ConnectionIndex {
 
     /// Selects the connection for commands about a key.
     pub(crate) fn of(key: &str) -> Self {
-        let mut hasher = DefaultHasher::new();
-        key.hash(&mut hasher);
-        Self { hash: u32::try_from(hasher.finish() % (1 << 32)).unwrap_or(0), purpose: Purpose::Most }
+        // FNV-1a: its low bits alone say little, and the rest of a division by a small number often has only these.
+        let hash = key
+            .bytes()
+            .fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+        Self { hash: hash ^ hash >> 16, purpose: Purpose::Most }
     }
 
     /// Selects the connection for acquires that wait for replicas, beside the one for other commands. It runs one of them at a time,

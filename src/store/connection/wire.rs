@@ -193,17 +193,13 @@ fn command<'a>(
     valid_until: u64,
 ) -> Cmd {
     let calls = calls.into_iter();
-    let (keys, args) = (calls.clone().flat_map(|call| &call.keys), calls.flat_map(|call| &call.args));
-    let (mut count, mut bytes) = (0, script.len());
-    keys.clone().for_each(|key| (count, bytes) = (count + 1, bytes + key.len()));
-    let words = args.clone().count();
-    let mut command = Cmd::with_capacity(3 + count + words, bytes + 48 * words);
-    command.arg(name).arg(script).arg(count);
-    for key in keys {
-        command.arg(key.as_bytes());
-    }
-    for arg in args {
-        match arg {
+    let sum = |(keys, args), call: &Call| (keys + call.keys.len(), args + call.args.len());
+    let (keys, args) = calls.clone().fold((0, 0), sum);
+    let mut command = Cmd::with_capacity(3 + keys + args, script.len() + 48 * (keys + args));
+    command.arg(name).arg(script).arg(keys);
+    calls.clone().flat_map(|call| &call.keys).for_each(|key| _ = command.arg(key.as_bytes()));
+    calls.flat_map(|call| &call.args).for_each(|arg| {
+        _ = match arg {
             Arg::Number(number) => command.arg(number),
             Arg::Owner(client, number) => command.arg(owner_text(*client, *number, &mut [0; 57])),
             Arg::Permits(permits) => {
@@ -214,7 +210,7 @@ fn command<'a>(
             Arg::Text(text) => command.arg(text.as_bytes()),
             Arg::ValidUntil => command.arg(valid_until),
         };
-    }
+    });
     command
 }
 
