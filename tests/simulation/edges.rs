@@ -290,7 +290,7 @@ fn the_end_of_a_lease_is_told_by_the_clock_after_a_suspend() {
     });
 }
 
-/// The connection for messages is silent. Without a probe, the waiter would ask when the lease ends, or after `safety_poll`, which is a minute
+/// Guarantee 10. The connection for messages is silent. Without a probe, the waiter would ask when the lease ends, or after `safety_poll`, which is a minute
 /// here.
 #[test]
 fn a_silent_connection_for_messages_is_replaced() {
