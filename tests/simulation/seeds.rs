@@ -58,6 +58,13 @@ fn worlds_of_each_kind_and_mode_keep_the_rules() {
     }
 }
 
+/// A call for a fair lock was dropped while its acquire was on the way, on the connection that waits for replicas. Its release on
+/// the other connection overtook it.
+#[test]
+fn a_release_overtakes_no_acquire_that_waits_for_replicas() {
+    assert_cluster_holds(1_795_916_059, false);
+}
+
 /// The background took an unlock over that waited for a connection, and both released.
 #[test]
 fn an_unlock_that_was_taken_over_finds_no_loss() {
