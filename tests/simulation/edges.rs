@@ -1,8 +1,10 @@
 //! Promises at the edges of their times, each in a world of one process and one server.
 
 use std::cell::Cell;
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -22,6 +24,7 @@ use crate::trace::Script;
 type Ran = Arc<Mutex<Vec<(Instant, &'static str)>>>;
 
 struct Scene {
+    process: Process,
     /// The server, as this process reaches it.
     network: MemoryServer,
     ran: Ran,
@@ -56,10 +59,15 @@ fn run<F: Future<Output = ()>>(test: impl FnOnce(Scene) -> F) {
         let process = Process::new(60 * SECOND, 0);
         process.set_limits(Limits { releases: 1, ..Limits::default() });
         let network = server.over_network(7);
-        let config = LockConfig::builder().connections(1).command_timeout(3 * SECOND).build().expect("valid");
+        let config = LockConfig::builder()
+            .connections(1)
+            .command_timeout(3 * SECOND)
+            .safety_poll(60 * SECOND)
+            .build()
+            .expect("valid");
         let connecting = LockClient::connect_with(process_stream::source(&network, &process), config);
         let locks = process.run(connecting).await.expect("a client");
-        let scene = process.enter(|| test(Scene { network, ran, locks }));
+        let scene = process.enter(|| test(Scene { process: process.clone(), network, ran, locks }));
         process.run(scene).await;
     });
 }
@@ -87,6 +95,52 @@ fn an_unlock_learns_the_answer_although_code_of_the_user_panics_in_the_backgroun
         drop(panics);
         assert!(matches!(unlocked, Err(Error::NotHeld(_))), "{unlocked:?}");
         unlocking.await.expect("it was held");
+    });
+}
+
+/// Guarantee 6. Timers stand still while the host is suspended, and the lease ends. The work stops before its next step, and who waits for the
+/// end learns it within a second.
+#[test]
+fn the_end_of_a_lease_is_told_by_the_clock_after_a_suspend() {
+    const LEASE: Duration = Duration::from_secs(10);
+    run(async |Scene { process, locks, .. }| {
+        let fixed = LockOptions::builder().fixed(LEASE).build().expect("valid");
+        let guard = async |name| locks.rlock(name).with(&fixed).lock().await.expect("it is free");
+        let (working, waiting) = (guard("a").await, guard("b").await);
+        let (start, last) = (Instant::now(), Cell::new(Instant::now()));
+        tokio::spawn(async move {
+            sleep(SECOND).await;
+            process.suspend();
+            sleep(2 * LEASE).await;
+            process.go_on();
+        });
+        let steps = poll_fn(|_| {
+            last.set(Instant::now());
+            Poll::<()>::Pending
+        });
+        let (worked, ended) = futures_util::future::join(working.run(steps), waiting.ended()).await;
+        assert!(worked.is_err() && ended.is_err());
+        assert!(last.get() < start + LEASE, "a step after the end");
+        assert!(start.elapsed() < 2 * LEASE + 3 * SECOND, "told after {:?}", start.elapsed());
+    });
+}
+
+/// Guarantee 10. The connection for messages is silent. Without a probe, the waiter would ask when the lease ends, or after `safety_poll`,
+/// which is a minute here.
+#[test]
+fn a_silent_connection_for_messages_is_replaced() {
+    run(async |Scene { process, network, locks, .. }| {
+        let source = process_stream::source(&network, &process);
+        let other = LockClient::connect_with(source, LockConfig::default()).await.expect("a client");
+        let guard = other.rlock("a").lock().await.expect("it is free");
+        let mut lock = locks.rlock("a");
+        let mut waiting = pin!(lock.lock());
+        assert!(timeout(SECOND, &mut waiting).await.is_err(), "it is held");
+        let silent = Network { holds_replies: true, holds_existing: true, ..Network::default() };
+        network.set_network(Network { only_messages: true, ..silent });
+        assert!(timeout(5 * SECOND, &mut waiting).await.is_err(), "it is held");
+        guard.unlock().await.expect("it is held");
+        drop(timeout(SECOND / 2, waiting).await.expect("it is woken").expect("it is free"));
     });
 }
 

@@ -416,9 +416,9 @@ impl Plan {
 
     /// How long a lock may stay free although somebody waits, or held although nobody has it, without any fault.
     pub fn handover(&self) -> Duration {
-        // Redirects take further round trips.
-        let moves = if self.hides_moves() { 150 * MS } else { Duration::ZERO };
-        let once = 14 * self.most_delay.max(MS) + 60 * MS + moves;
+        // Redirects take further round trips, and the acquires of a burst run one after the other if each waits for a replica.
+        let more = if self.hides_moves() || self.waits_for_replica { 150 * MS } else { Duration::ZERO };
+        let once = 14 * self.most_delay.max(MS) + 60 * MS + more;
         let untold = if self.classes.only_messages { self.untold() } else { Duration::ZERO };
         let told = match self.kind {
             // After several rounds that were refused, it pauses.

@@ -48,10 +48,6 @@ pub struct Wait {
     claims: Vec<Claim>,
     begun_at: Duration,
     how: How,
-    /// Of the waits of a process for a semaphore, the one that began first is served first.
-    number: u64,
-    /// Since when it is the first, or waits for a lock. `None`: it is not, as far as somebody looked.
-    first_since: Option<Duration>,
     was_behind: bool,
     was_reported: bool,
 }
@@ -61,11 +57,10 @@ pub struct Waits {
     waits: BTreeMap<usize, Wait>,
     /// The last wait of each worker, after its end.
     ended: BTreeMap<usize, Wait>,
-    /// How many have begun.
-    begun: u64,
-    /// When a call in each line was last granted permits. Behind a call that nobody polls, those behind it are served one after the
-    /// other, as for a lock.
-    granted_at: BTreeMap<Line, Duration>,
+    /// Waits for permits that nobody polls. They keep their place in the line.
+    parked: BTreeMap<usize, Wait>,
+    /// When a call in each line last ended. The next one is served after that.
+    moved_at: BTreeMap<Line, Duration>,
     /// Since when each process runs. `None`: it does not.
     running: Vec<Option<Duration>>,
     is_read_write: bool,
@@ -99,8 +94,8 @@ impl Waits {
             keys: all.map(|one| (one, key.clone())).collect(),
             waits: BTreeMap::new(),
             ended: BTreeMap::new(),
-            begun: 0,
-            granted_at: BTreeMap::new(),
+            parked: BTreeMap::new(),
+            moved_at: BTreeMap::new(),
             running: vec![Some(Duration::ZERO); plan.processes],
             is_read_write: plan.kind == Kind::ReadWrite,
             writer_turn: plan.writer_turn,
@@ -197,25 +192,17 @@ impl Waits {
     }
 
     pub fn begin(&mut self, now: Duration, worker: usize, process: usize, claims: &[Claim], how: How) {
-        self.begun += 1;
         self.ended.remove(&worker);
         let was_behind = self.waits.values().any(|other| other.process == process && other.is_for(claims));
-        let wait = Wait {
-            process,
-            claims: claims.to_vec(),
-            begun_at: now,
-            how,
-            number: self.begun,
-            first_since: (claims[0].permits == 0 || !was_behind).then_some(now),
-            was_behind,
-            was_reported: false,
-        };
+        let claims = claims.to_vec();
+        let wait = Wait { process, claims, begun_at: now, how, was_behind, was_reported: false };
         self.waits.insert(worker, wait);
     }
 
     /// Returns whether the call was behind another one of its process.
-    pub fn end(&mut self, worker: usize) -> bool {
+    pub fn end(&mut self, now: Duration, worker: usize) -> bool {
         let Some(wait) = self.waits.remove(&worker) else { return false };
+        self.moved_at.insert(wait.line(), now);
         // Perhaps it has a guard now.
         for claim in &wait.claims {
             if let Some(key) = self.keys.get_mut(&(claim.server, claim.name)) {
@@ -255,27 +242,16 @@ impl Waits {
     }
 
     /// Nobody polls the call.
-    pub fn parks(&mut self, worker: usize) -> Option<Wait> {
-        self.waits.remove(&worker)
+    pub fn parks(&mut self, worker: usize) {
+        let wait = self.waits.remove(&worker).filter(|wait| wait.claims[0].permits > 0);
+        self.parked.extend(wait.map(|wait| (worker, wait)));
     }
 
-    /// The call is polled again. If it is for permits, those behind it wait for it.
-    pub fn continues(&mut self, worker: usize, wait: Option<Wait>) {
-        if let Some(wait) = wait.filter(|wait| wait.claims[0].permits > 0) {
-            self.waits.insert(worker, Wait { first_since: None, ..wait });
-        }
-    }
-
-    /// Notes which waits for permits are the first of their processes.
-    fn find_first(&mut self, now: Duration) {
-        let mut first = BTreeMap::<Line, u64>::new();
-        for wait in self.waits.values() {
-            let number = first.entry(wait.line()).or_insert(wait.number);
-            *number = wait.number.min(*number);
-        }
-        for wait in self.waits.values_mut().filter(|wait| wait.claims[0].permits > 0) {
-            let is_first = wait.number == first[&wait.line()];
-            wait.first_since = is_first.then(|| wait.first_since.unwrap_or(now));
+    /// The call is polled again, or dropped.
+    pub fn unparks(&mut self, now: Duration, worker: usize, continues: bool) {
+        if let Some(wait) = self.parked.remove(&worker) {
+            self.moved_at.insert(wait.line(), now);
+            self.waits.extend(continues.then_some((worker, wait)));
         }
     }
 
@@ -317,11 +293,6 @@ impl Waits {
         self.running[process].is_some()
     }
 
-    /// A call for permits of a semaphore was granted them.
-    pub fn granted(&mut self, now: Duration, process: usize, claim: &Claim) {
-        self.granted_at.insert((process, claim.server, claim.name), now);
-    }
-
     /// Waiters that wait for longer than `limit` for a lock that is free. `is_hung`: there are futures that nobody polls. `is_told`: the next
     /// waiter knew that the lease of this lock ends at this time. `front_since`: the wait counts from then.
     pub fn overdue(
@@ -337,27 +308,32 @@ impl Waits {
         for key in self.keys.values_mut() {
             key.stopped(now, self.writer_turn);
         }
-        self.find_first(now);
+        // Nobody knows which call of a line is the first. If there are enough permits for each of them, the first one gets its own.
+        let mut most = BTreeMap::<Line, u32>::new();
+        for wait in self.waits.values().chain(self.parked.values()) {
+            let most = most.entry(wait.line()).or_default();
+            *most = wait.claims[0].permits.max(*most);
+        }
         for (worker, wait) in &mut self.waits {
-            // Those behind it wait for a call that wants many permits.
-            let Some(first) = wait.first_since else { continue };
-            let granted = self.granted_at.get(&wait.line()).copied().filter(|_| is_hung).unwrap_or_default();
+            let permits = most[&wait.line()];
+            let claims: Vec<_> = wait.claims.iter().map(|claim| Claim { permits, ..*claim }).collect();
+            let moved = self.moved_at.get(&wait.line()).copied().filter(|_| is_hung || permits > 0);
             let Some(Some(running)) = self.running.get(wait.process) else { continue };
-            let free = wait.claims.iter().map(|claim| {
+            let free = claims.iter().map(|claim| {
                 self.keys.get(&(claim.server, claim.name)).and_then(|key| key.free_since(now, claim))
             });
             let Some(free) = free.collect::<Option<Vec<_>>>() else { continue };
-            let front = wait.claims.iter().map(front_since).max().unwrap_or_default();
+            let front = claims.iter().map(front_since).max().unwrap_or_default();
             let since = free
                 .into_iter()
                 .chain([front])
                 .max()
                 .unwrap_or_default()
-                .max(first)
-                .max(granted)
+                .max(wait.begun_at)
+                .max(moved.unwrap_or_default())
                 .max(*running)
                 .max(from);
-            let is_expired = wait.claims.iter().any(|claim| {
+            let is_expired = claims.iter().any(|claim| {
                 self.keys.get(&(claim.server, claim.name)).is_some_and(|key| match claim.permits {
                     0 => key.is_expired || key.held_until.is_some(),
                     count => key.permits.counts_ended(count),
@@ -367,7 +343,7 @@ impl Waits {
                 let key = self.keys.get(&(claim.server, claim.name));
                 key.is_some_and(|key| is_told(claim, key.held_until.unwrap_or(key.free_since)))
             };
-            let is_told = !is_expired || wait.claims.iter().all(|claim| claim.is_shared || knows(claim));
+            let is_told = !is_expired || claims.iter().all(|claim| claim.is_shared || knows(claim));
             let limit = if is_told { limit } else { limit + self.unnoticed };
             if !wait.was_reported && now > since + limit {
                 wait.was_reported = true;

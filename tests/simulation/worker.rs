@@ -241,7 +241,7 @@ impl Worker {
         let now = self.world.now();
         let mut oracle = self.world.oracle();
         oracle.count("cancelled");
-        oracle.waits.end(self.number);
+        oracle.waits.end(now, self.number);
         oracle.ends_in_vain(now, self.number, self.process, &handle.claims);
         oracle.may_have_asked(now, self.number, handle.lease(&self.world.plan));
     }
@@ -257,18 +257,14 @@ impl Worker {
         let result = match timeout(polled, &mut call).await {
             Ok(result) => Some(result),
             Err(_) => {
-                let wait = world.oracle().waits.parks(number);
+                world.oracle().waits.parks(number);
                 let now = world.now();
                 let fault = world.oracle().begin_fault(now, None, Some(process), None);
                 sleep(unpolled).await;
                 let now = world.now();
                 world.oracle().end_fault(now, fault);
-                if continues {
-                    world.oracle().waits.continues(number, wait);
-                    Some(call.as_mut().await)
-                } else {
-                    None
-                }
+                world.oracle().waits.unparks(now, number, continues);
+                if continues { Some(call.as_mut().await) } else { None }
             }
         };
         drop(call);
@@ -300,7 +296,7 @@ impl Worker {
         let now = self.world.now();
         let mut oracle = self.world.oracle();
         oracle.check_waits(now);
-        let was_behind = oracle.waits.end(self.number);
+        let was_behind = oracle.waits.end(now, self.number);
         match result {
             Ok(Some((guard, token))) => {
                 let guard = Arc::new(guard);

@@ -818,6 +818,7 @@ pub(super) mod tests {
         let owner = joins(state, SAME, at).expect("it lingers");
         state.ends_pending(owner, at);
         if let Some(asked) = lingering::begins(state, asked_in, at) {
+            assert_eq!(asked.makes_gap, at >= NOW.plus(SECOND));
             lingering::confirmed(state, asked, at, false, (answered_in, at), &rules());
         }
     }

@@ -67,8 +67,8 @@ impl Oracle {
         }
         self.check_leases(now, server, &script, ask);
         self.notes_release(now, server, &script, reply);
-        // It did not run.
-        if reply.starts_with(b"-") {
+        // It did not run, or came too late to do anything.
+        if reply.starts_with(b"-") || reply == LATE {
             return;
         }
         let is_semaphore = script.file.starts_with("semaphore/");

@@ -87,7 +87,6 @@ impl Oracle {
             was_extended: false,
             was_beyond: false,
         };
-        self.waits.granted(now, process, &claims[0]);
         self.check_turn(now, &new);
         self.check_lost_is_final(now);
         self.entries.retain(|entry| {
