@@ -127,7 +127,10 @@ pub async fn acquires_wait_for_a_server_that_is_busy_with_a_script<F: Fixture>()
     let scene = Scene::start();
     scene.server.run::<()>(&["CONFIG", "SET", "busy-reply-threshold", "50"]);
     let proxy = scene.proxy().await;
-    let (locks, hasty) = (connect(proxy.url(), patient()).await, scene.client_with(impatient()).await);
+    let (locks, hasty) = (
+        connect(proxy.url(), patient().connections(1)).await,
+        scene.client_with(impatient().connections(1)).await,
+    );
     let guard = F::lock(&locks, "a").lock().await.unwrap();
     let mut endless = scene.server.connect().unwrap();
     let running = std::thread::spawn(move || {
