@@ -1,9 +1,10 @@
 //! What is due when, and the task that runs it in batches: one for each duty of a client.
 //!
-//! On each tick, the task takes the items off its list that are due before the next tick, and groups them: one command
-//! serves up to a hundred items of a group. An item that was added after the tick, and is due before the next one, is
-//! taken when it is due, without the others. Otherwise a short lease would pull longer ones along each time. Each batch
-//! is a future of its own, so a slow answer delays no other batch.
+//! A list has the items in the order of the times at which they are due. On each tick, the task takes off the items
+//! that are due before the next tick, and groups them: one command serves up to a hundred items of a group. An item
+//! that was added after the tick, and is due before the next one, is taken when it is due, without the others.
+//! Otherwise a short lease would pull longer ones along each time. Each batch is a future of its own, so a slow answer
+//! delays no other batch.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -68,8 +69,7 @@ struct Shared<T> {
 }
 
 struct List<T> {
-    /// In no order: most holds end before they are due, and only the task looks which one is the first.
-    due: Slab<(Key, Arc<T>)>,
+    due: BTreeMap<Key, Arc<T>>,
     /// The batches that are being run. Weak: if the task ends meanwhile, nobody removes them.
     running: Slab<Vec<Weak<T>>>,
     /// Distinguishes items that are due in the same nanosecond.
@@ -89,8 +89,8 @@ struct List<T> {
 /// The items of one group, for one command.
 type Batch<D> = (<D as Duty>::Group, Vec<Arc<<D as Duty>::Item>>);
 
-/// When an item is due, its number, and its position in the list.
-pub(crate) type Key = (Moment, NonZeroU64, usize);
+/// The position of an item in the list.
+pub(crate) type Key = (Moment, NonZeroU64);
 
 /// The state of one item in a scheduler. The item keeps its slot under the same mutex as the data from which its time
 /// follows.
@@ -118,7 +118,7 @@ impl Slot {
 
     /// Whether [`Scheduler::set`] has something to do.
     fn is_to_be_set(&self, due: Option<Moment>) -> bool {
-        !self.is_running && self.due.map(|(due, ..)| due) != due
+        !self.is_running && self.due.map(|(due, _)| due) != due
     }
 
     /// Whether the item is due at some time, or running.
@@ -130,7 +130,7 @@ impl Slot {
 impl<T: Send + Sync + 'static> Scheduler<T> {
     pub(crate) fn new(tick: Duration) -> Self {
         let list = List {
-            due: Slab::new(),
+            due: BTreeMap::new(),
             running: Slab::new(),
             next: NonZeroU64::MIN,
             looks_at: None,
@@ -157,7 +157,7 @@ impl<T: Send + Sync + 'static> Scheduler<T> {
         if let Some(key) = slot.due.take() {
             // The binding lives longer than the mutex guard of this statement, so the item is dropped after the list is
             // unlocked.
-            let _removed = lock(&self.0.list).remove(key);
+            let _removed = lock(&self.0.list).due.remove(&key);
         }
         slot.due = due.map(|due| self.insert(due, item()));
     }
@@ -172,7 +172,7 @@ impl<T: Send + Sync + 'static> Scheduler<T> {
     pub(crate) fn items(&self) -> Vec<Arc<T>> {
         let list = lock(&self.0.list);
         let running = list.running.iter().flat_map(|(_, batch)| batch).filter_map(Weak::upgrade);
-        list.due.iter().map(|(_, (_, item))| Arc::clone(item)).chain(running).collect()
+        list.due.values().map(Arc::clone).chain(running).collect()
     }
 
     /// Ends the task. Returns the items that were in the list: drop them while no mutex is locked.
@@ -183,15 +183,15 @@ impl<T: Send + Sync + 'static> Scheduler<T> {
             std::mem::take(&mut list.due)
         };
         self.0.stir.notify_one();
-        due.into_iter().map(|(_, (_, item))| item).collect()
+        due.into_values().collect()
     }
 
     fn insert(&self, due: Moment, item: Arc<T>) -> Key {
         let mut list = lock(&self.0.list);
         list.next = list.next.saturating_add(1);
-        let key = (due, list.next, list.due.vacant_key());
+        let key = (due, list.next);
         if !list.is_closed {
-            list.due.insert((key, item));
+            list.due.insert(key, item);
         }
         list.has_come = true;
         if list.looks_at.is_none() {
@@ -205,14 +205,6 @@ impl<T: Send + Sync + 'static> Scheduler<T> {
             self.0.stir.notify_one();
         }
         key
-    }
-}
-
-impl<T> List<T> {
-    /// Takes an item off the list. `None`: it is not there any more.
-    fn remove(&mut self, key: Key) -> Option<Arc<T>> {
-        let is_there = self.due.get(key.2).is_some_and(|(at, _)| *at == key);
-        is_there.then(|| self.due.remove(key.2).1)
     }
 }
 
@@ -249,36 +241,29 @@ impl<T: Send + Sync> Shared<T> {
     /// Takes what is due off the list. On a tick, items that are due a little later fill the last batch.
     fn take_due<D: Duty<Item = T>>(&self, duty: &D, now: Moment) -> Vec<(Key, Arc<T>)> {
         let mut list = lock(&self.list);
-        let (until, ahead) = if now < list.ticks_at {
-            (now.plus(TOGETHER), Duration::ZERO)
+        let until = |list: &List<T>, time: Moment| list.due.range(..=(time, NonZeroU64::MAX)).count();
+        let take = if now < list.ticks_at {
+            until(&list, now.plus(TOGETHER))
         } else {
             list.ticks_at = now.plus(self.tick);
-            (list.ticks_at, duty.ahead())
+            let due = until(&list, list.ticks_at);
+            due.next_multiple_of(self.batch_size).min(until(&list, list.ticks_at.plus(duty.ahead())))
         };
-        let keys = list.due.iter().map(|(_, (key, _))| *key).filter(|(due, ..)| *due <= until.plus(ahead));
-        let mut keys: Vec<Key> = keys.collect();
-        keys.sort_unstable();
-        let due = keys.partition_point(|(due, ..)| *due <= until);
-        keys.truncate(due.next_multiple_of(self.batch_size));
-        keys.into_iter().map(|key| list.due.remove(key.2)).collect()
+        (0..take).filter_map(|_| list.due.pop_first()).collect()
     }
 
     /// Takes everything off the list, if it is to be run now.
     fn take_rushed(&self) -> Vec<(Key, Arc<T>)> {
         let mut list = lock(&self.list);
         let is_rushed = std::mem::take(&mut list.is_rushed);
-        let rushed = if is_rushed { std::mem::take(&mut list.due) } else { Slab::new() };
-        rushed.into_iter().map(|(_, item)| item).collect()
+        if is_rushed { std::mem::take(&mut list.due).into_iter().collect() } else { Vec::new() }
     }
 
     /// Waits until the task has to look at the list. If it stays empty, waits for ever: `stir` wakes the task.
     async fn next_look(&self) {
         let wait = {
             let (mut list, now) = (lock(&self.list), clock::now());
-            let first = list.due.iter().map(|(_, ((due, ..), _))| *due).min();
-            if first.is_none() {
-                list.due = Slab::new(); // of the most holds there ever were
-            }
+            let first = list.due.first_key_value().map(|((due, _), _)| *due);
             let is_busy = std::mem::take(&mut list.has_come) || first.is_some();
             list.looks_at = is_busy.then(|| first.map_or(list.ticks_at, |due| due.min(list.ticks_at)));
             list.looks_at.map(|at| at.since(now))
@@ -351,7 +336,7 @@ mod tests {
 
     #[test]
     fn an_item_that_was_moved_while_it_was_taken_is_not_begun() {
-        let [key, later] = [NonZeroU64::MIN, NonZeroU64::MAX].map(|number| (clock::now(), number, 0));
+        let (key, later) = ((clock::now(), NonZeroU64::MIN), (clock::now(), NonZeroU64::MAX));
         let mut slot = Slot { due: Some(key), is_running: false };
         assert!(slot.begin(key) && slot.is_running);
         slot.end();
