@@ -1,7 +1,6 @@
 //! What a fenced lock guarantees beyond every other lock: a token that grows with each new holder, and only then.
 
 use std::future::pending;
-use std::pin::pin;
 
 use crate::support::{MS, Scene, connect, eventually, fixed, patient, soon};
 use lockkeeper::{Error, LockClient};
@@ -59,17 +58,14 @@ async fn a_call_that_waits_behind_an_rlock_of_its_client_gets_a_token() {
     let first = tokio::spawn(async move { rlock.lock().await.unwrap().unlock().await.unwrap() });
     eventually("it waits", || scene.server.channels().len(), |channels| *channels == 1).await;
     let mut fenced = locks.fenced_lock("a");
-    {
-        let mut waiting = pin!(fenced.lock());
-        let refused = eventually("both were refused", || scene.server.calls("pttl"), |calls| *calls >= 3);
-        tokio::select! {
-            _ = &mut waiting => unreachable!("it is held"),
-            _ = refused => {}
-        }
+    let waiting = async { fenced.lock().await.unwrap().token().get() };
+    let holder = async {
+        eventually("both were refused", || scene.server.calls("pttl"), |calls| *calls >= 3).await;
         guard.unlock().await.unwrap();
-        soon(first).await.unwrap();
-        assert!(soon(waiting).await.unwrap().token().get() > 0);
-    }
+        first.await.unwrap();
+    };
+    let (token, ()) = soon(async { tokio::join!(waiting, holder) }).await;
+    assert!(token > 0);
     drop((fenced, locks, other));
     scene.end().await;
 }
