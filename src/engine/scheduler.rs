@@ -389,7 +389,7 @@ mod tests {
         fn panicked(&self, _: &Arc<Notify>) {}
     }
 
-    /// A shutdown releases what the items hold whose unlock nobody polls.
+    /// The diagnosis lists what is held.
     #[tokio::test]
     async fn an_item_is_listed_while_it_runs() {
         let (scheduler, item, answer) =

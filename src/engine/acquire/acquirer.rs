@@ -93,10 +93,10 @@ impl Task {
             let by = self.attempts.as_ref().and_then(|attempts| attempts.acts_at());
             match line.event(|state, now| state.step(by, now)) {
                 Step::End => {
-                    // The place of the calls in a queue, or the intent of a writer.
-                    let attempts = self.attempts.take();
-                    let owed = attempts.and_then(|mut attempts| attempts.pending.give_up(clock::now()));
-                    self.releases(owed).await;
+                    // The place of the calls in a queue, or the intent of a writer. It is under way until the background has it.
+                    if let Some(mut attempts) = self.attempts.take() {
+                        self.releases(attempts.pending.give_up(clock::now())).await;
+                    }
                     if line.ends_task(false) {
                         self.has_ended = true;
                         return;
@@ -121,10 +121,10 @@ impl Task {
         }
     }
 
+    /// Hands over what has to be released, and waits for the answer.
     async fn releases(&self, owed: Option<Owed>) {
-        if let Some(mut owed) = owed {
-            let _ = timeout(self.lock.engine.config.command_timeout(), owed.release()).await;
-        }
+        let Some(grant) = owed.map(|owed| Arc::clone(owed.grant())) else { return };
+        let _ = timeout(self.lock.engine.config.command_timeout(), grant.until_released()).await;
     }
 
     /// Attempts once, for the first call.

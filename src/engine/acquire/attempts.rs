@@ -49,7 +49,7 @@ impl Attempts {
         let (lock, now) = (&handle.lock, clock::now());
         let (pending, mut ending) = handle.owner.start(lock, now, caller)?;
         if lock.protocol.stops_readers()
-            && let Some(idle) = lock.engine.read_grants.close(&lock.keys.lock, now)
+            && let Some(idle) = lock.engine.read_grants.end_lingering(&lock.keys.lock, now)
         {
             ending.push(Arc::clone(idle.grant())); // the background releases it
         }
@@ -185,7 +185,7 @@ impl Attempts {
         if handle.can_share() && self.pending.want == 1 && !self.pending.nested_in_write {
             self.pending.grant.open_to_readers(handle.terms.linger, self.at);
         }
-        handle.owner.add(&self.pending.grant);
+        handle.owner.add(&self.pending.grant, self.at);
         Ok(held)
     }
 
@@ -226,8 +226,9 @@ impl Attempts {
 
     /// Gives an attempt up. What the server can have of it can block its own owner, so the owner's next acquire waits for its release.
     fn forget(owner: Option<&OwnerGrants>, pending: &mut PendingHold) -> Option<Arc<Grant>> {
-        let owed = pending.give_up(clock::now())?;
-        owner.into_iter().for_each(|owner| owner.add(owed.grant()));
+        let now = clock::now();
+        let owed = pending.give_up(now)?;
+        owner.into_iter().for_each(|owner| owner.add(owed.grant(), now));
         Some(Arc::clone(owed.grant()))
     }
 }

@@ -88,7 +88,7 @@ pub(crate) async fn joined(
 fn takes(handle: &Handle, (mut pending, until): Given, start: Moment) -> Result<HeldLock> {
     let now = clock::now();
     let held = HeldLock::take(handle, &mut pending, until, (start, now))?;
-    handle.owner.add(&pending.grant);
+    handle.owner.add(&pending.grant, now);
     Ok(held)
 }
 
@@ -212,7 +212,7 @@ impl Call<'_> {
         if lock.protocol.stops_readers() {
             // A writer of this client waits from here on, so no reader of the client joins a lingering hold any more.
             // End the lingering now. Otherwise the writer would wait until it is over.
-            drop(lock.engine.read_grants.close(&lock.keys.lock, clock::now()));
+            drop(lock.engine.read_grants.end_lingering(&lock.keys.lock, clock::now()));
         }
         place
     }

@@ -168,6 +168,7 @@ impl Grant {
         let reply = reply?;
         match &reply {
             AcquireReply::Granted(granted) => {
+                self.ask(|state| state.lease.is_granted(now));
                 match *granted {
                     Granted::Alone => {}
                     Granted::Token(token) => self.ask(|state| state.token = token.get()),
@@ -214,7 +215,10 @@ impl Grant {
         }
         let reply = reply?;
         if let ClaimReply::Granted(place, token) = reply {
-            grants[place].ask(|state| state.token = token.get());
+            grants[place].ask(|state| {
+                state.lease.is_granted(now);
+                state.token = token.get();
+            });
             attempt.are_enough()?;
         }
         Ok((reply, attempt.deadline()))

@@ -30,7 +30,7 @@ pub(crate) mod sharing;
 mod state;
 mod upkeep;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use owed::Owed;
@@ -302,10 +302,8 @@ fn began(at: Caller) -> Began {
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        let was_open = self.shell.get_mut().unwrap_or_else(PoisonError::into_inner).state.was_open();
-        let LockRef { engine, protocol, keys, .. } = &*self.lock;
-        if protocol.is_shared() && was_open {
-            engine.read_grants.forget(&keys.lock);
+        if self.is_shared() {
+            self.lock.engine.read_grants.forget(&self.lock.keys.lock);
         }
     }
 }

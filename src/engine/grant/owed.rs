@@ -75,38 +75,30 @@ impl Owed {
         &self.0.as_ref().expect("BUG: asked after its release").grant
     }
 
-    /// Releases once. If an acquire can still run, the background releases once more, when this value is dropped.
-    pub(crate) async fn release(&mut self) -> Result<(), Fault> {
-        let connection = self.owed().connection().await?;
-        self.release_on(&connection).await
-    }
-
-    async fn release_on(&mut self, connection: &Connection) -> Result<(), Fault> {
-        if self.owed().run(connection).await? {
-            self.0 = None;
-        }
-        Ok(())
-    }
-
-    /// Releases the hold of a guard. The command leaves with the first poll, so it runs even if nobody polls again. Where it cannot, and after
-    /// a fault that can pass, the background releases, and this future waits for that.
-    pub(crate) async fn release_for_guard(mut self) -> Result<(), Fault> {
+    /// Releases the hold of a guard. The command leaves with the first poll. Where it cannot, and after a fault that can pass, the background
+    /// releases, and this future waits for that. If an acquire can still run, the background releases once more.
+    pub(crate) async fn release_for_guard(self) -> Result<(), Fault> {
         let lock = Arc::clone(&self.grant().lock);
         lock.check_runtime()?;
         // If many futures release already, this command would wait in the client behind theirs, while its time limit counts.
         let direct = lock.engine.background.direct();
+        let mut owed = self; // dropped before `direct`: a shutdown that finds no future must find the job
         let connection = direct.as_ref().and_then(|_| lock.engine.store.opened(lock.route));
-        let fault = match connection {
-            None => None,
-            Some(connection) => match self.release_on(&connection).await {
-                Err(fault) if fault.is_transient() => Some(fault),
-                result => return result,
-            },
-        };
+        let mut fault = None;
+        if let Some(connection) = connection {
+            match owed.owed().run(&connection).await {
+                Ok(is_over) => {
+                    owed.0.take_if(|_| is_over);
+                    return Ok(());
+                }
+                Err(failed) if failed.is_transient() => fault = Some(failed),
+                Err(failed) => return Err(failed),
+            }
+        }
         let (answered, answer) = oneshot::channel();
-        self.owed().answered = Some(answered);
-        drop(self);
-        drop(direct); // a shutdown that finds none must find the job
+        owed.owed().answered = Some(answered);
+        drop(owed);
+        drop(direct);
         // Boxed: this is rare, and its future would make the future of every unlock larger.
         Box::pin(answers(&lock, answer, fault)).await
     }
@@ -166,7 +158,8 @@ impl Release {
         let Grant { lock, .. } = &*self.grant;
         let waits = lock.engine.config.sync().is_some();
         if waits && self.grant.ask(|state| state.on_server.late_until().is_some()) {
-            return lock.connection_of_acquires().await;
+            let behind = lock.connection_of_acquires().await;
+            return behind.or_else(|fault| lock.engine.store.opened(lock.route).ok_or(fault));
         }
         lock.connection().await
     }

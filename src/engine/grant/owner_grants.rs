@@ -68,7 +68,7 @@ impl OwnerGrants {
         now: Moment,
         caller: Caller,
     ) -> Result<(PendingHold, Grants)> {
-        let (grants, mut ending, mut over) = (self.grants(), Grants::new(), Grants::new());
+        let (grants, mut ending) = (self.grants(), Grants::new());
         let is_same = |of: &LockRef| {
             of.protocol.is_shared() == target.protocol.is_shared()
                 && of.protocol.family() == target.protocol.family()
@@ -81,12 +81,7 @@ impl OwnerGrants {
         for grant in grants {
             if grant.ends(now) {
                 ending.push(grant);
-            } else if grant.is_over(self.key, now) {
-                over.push(grant); // it is dropped while nothing is locked
             }
-        }
-        if !over.is_empty() {
-            lock(&self.grants).retain(|grant| !over.iter().any(|over| Arc::ptr_eq(over, grant)));
         }
         Ok((pending, ending))
     }
@@ -129,12 +124,17 @@ impl OwnerGrants {
         lock(&self.grants).clone()
     }
 
-    /// Adds a grant that the owner holds, or whose release has to end before its next acquire.
-    pub(crate) fn add(&self, grant: &Arc<Grant>) {
+    /// Adds a grant that the owner holds, or whose release has to end before its next acquire. Forgets those that are over.
+    pub(crate) fn add(&self, grant: &Arc<Grant>, now: Moment) {
         let mut grants = lock(&self.grants);
-        if !grants.iter().any(|other| Arc::ptr_eq(other, grant)) {
-            grants.push(Arc::clone(grant));
+        let is_kept = |other: &Arc<Grant>| Arc::ptr_eq(other, grant) || !other.is_over(self.key, now);
+        let (mut kept, over): (Grants, Grants) = grants.drain(..).partition(is_kept);
+        if !kept.iter().any(|other| Arc::ptr_eq(other, grant)) {
+            kept.push(Arc::clone(grant));
         }
+        *grants = kept;
+        drop(grants);
+        drop(over); // with nothing locked: the drop of a grant can run code of the user
     }
 
     /// Counts the holds that can be relied on now.

@@ -58,9 +58,7 @@ impl Offer {
 impl Drop for Offer {
     fn drop(&mut self) {
         nothing_is_locked();
-        if self.0.ask(|state| state.is_offered()) {
-            self.0.event(clock::now(), |state| state.takes_back());
-        }
+        self.0.event(clock::now(), |state| state.takes_back());
     }
 }
 
@@ -208,6 +206,12 @@ impl ReadGrants {
     /// Lets no more readers join the newest hold of a lock. Returns what has to be released, if no reader has the hold.
     pub(crate) fn close(&self, lock_key: &str, now: Moment) -> Option<Owed> {
         self.newest(lock_key)?.close(now)
+    }
+
+    /// As [`close`](Self::close), but only if the hold lingers.
+    pub(crate) fn end_lingering(&self, lock_key: &str, now: Moment) -> Option<Owed> {
+        let newest = self.newest(lock_key)?;
+        if newest.ask(|state| state.lingers.is_some()) { newest.close(now) } else { None }
     }
 
     /// Lets no more readers join a hold of any lock.

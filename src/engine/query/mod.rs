@@ -90,7 +90,7 @@ async fn force(lock: &LockRef, owner: String, holding: &Holding) -> Result<(), F
     let owner = Arg::Text(owner.into());
     let call = lock.protocol.release(lock.holder(&owner, holding.grant));
     lock.engine.forces();
-    drop(lock.engine.read_grants.close(&lock.keys.lock, clock::now()));
+    drop(lock.engine.read_grants.end_lingering(&lock.keys.lock, clock::now()));
     let mut tries = Tries::new(lock.engine.config.retry_timeout());
     let reply = loop {
         match async { lock.run_and_tell(&lock.connection().await?, &call).await }.await {
