@@ -214,6 +214,22 @@ fn a_release_that_ran_and_was_not_answered_is_no_loss() {
     });
 }
 
+/// Guarantee 18. A call was dropped, and its line leaves the queue when the shutdown begins. The server is silent.
+#[test]
+fn a_shutdown_knows_of_a_place_that_a_line_is_leaving() {
+    run(async |Scene { network, locks, .. }| {
+        network.execute(&["HSET", "a", "00000000-0000-8000-8000-000000000000:1", "1"]);
+        let mut lock = locks.fair_lock("a");
+        let mut waiting = Box::pin(lock.lock());
+        assert!(timeout(SECOND, &mut waiting).await.is_err());
+        network.freeze(true);
+        drop(waiting);
+        sleep(MS).await; // the release is on its way
+        locks.shutdown().await.expect_err("a place is left");
+        network.freeze(false);
+    });
+}
+
 /// Guarantee 2. The lock is deleted before there is a connection, and nobody polls the unlock until the background has released.
 #[test]
 fn an_unlock_that_the_background_sends_reports_a_loss() {
