@@ -120,16 +120,16 @@ async fn no_number_that_a_client_sends_is_a_point_in_time() {
 
     let client = locks.id().to_string();
     let commands = proxy.recorded();
-    let acquires: Vec<String> = lua::files()
+    let expire: Vec<String> = lua::files()
         .iter()
         .filter(|file| lua::in_time(file).is_some())
         .flat_map(|file| [lua::batch_hashes(file).to_vec(), vec![lua::hash(file)]].concat())
         .collect();
     for command in &commands {
-        // A server gets back, as the last argument of an acquire, its own time.
+        // A server gets back, as the last argument of an acquire or heartbeat, its own time.
         let (last, others) = command.split_last().unwrap();
-        let is_acquire = acquires.contains(command.get(1).unwrap_or(last));
-        let command = if is_acquire { others } else { &command[..] };
+        let expires = expire.contains(command.get(1).unwrap_or(last));
+        let command = if expires { others } else { &command[..] };
         let greatest = greatest(command, &client);
         assert!(u128::from(greatest) <= LONGEST.as_millis(), "{greatest} in {command:?}");
     }

@@ -12,6 +12,7 @@
 
   ARGV[1]  allowance_ms  milliseconds for which a waiter counts as alive
   ARGV[2]  owners        text: the waiters, with spaces between them
+  ARGV[3]  valid_until   seconds of the server's time, ten digits: the script does nothing after them
 
   With  server_time replies fair/limits fair/record fair/head fair/skip_java fair/expire_queue
 
@@ -21,13 +22,18 @@
       FIRST_AND_FREE  it is the first, and the lock is free
       MORE_DEAD       its place is kept, and perhaps there are more dead waiters to remove: ask again
       LOST            it no longer has a place
+    LATE  valid_until has passed
   Publishes  "0" on the channel of the first waiter, if the lock is free
   Repeating  changes only times. A copy that runs after a waiter left finds no place of it
 ]]
 local lock, queue, scores, records, tickets, channel = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local allowance_ms, owners = tonumber(ARGV[1]), ARGV[2]
+local allowance_ms, owners, valid_until = tonumber(ARGV[1]), ARGV[2], ARGV[3]
 
-local now = server_time()
+local now, _, now_s = server_time()
+if now_s > valid_until then
+  return LATE
+end
+
 local waiters, kept, index = {}, {}, {}
 for owner in string.gmatch(owners, '%S+') do
   waiters[#waiters + 1] = owner

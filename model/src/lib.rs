@@ -18,7 +18,7 @@ pub use state::*;
 
 /// A call of a script: one variant for each script that decides about a lock.
 ///
-/// `valid_until` of those that acquire is in seconds of the server's time: the script does nothing after them.
+/// `valid_until` is in seconds of the server's time: the script does nothing after them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the arguments are those in the headers of the scripts")]
 #[rustfmt::skip]
@@ -40,7 +40,7 @@ pub enum Call {
     /// `fair/acquire`
     Queue { owner: Owner, lease: Ms, allowance: Ms, valid_until: i64 },
     /// `fair/heartbeat`
-    Heartbeat { owners: Vec<Owner>, allowance: Ms },
+    Heartbeat { owners: Vec<Owner>, allowance: Ms, valid_until: i64 },
     /// `fair/release`
     Leave { owner: Owner },
     /// `fair/waiters`
@@ -183,7 +183,7 @@ impl Run<'_> {
             C::Fence { owner, lease, .. } => self.fenced_acquire(owner, lease),
             C::Claim { ref locks, owner, lease, .. } => self.claims_acquire(locks, owner, lease),
             C::Queue { owner, lease, allowance, .. } => self.fair_acquire(owner, lease, allowance),
-            C::Heartbeat { ref owners, allowance } => self.fair_heartbeat(owners, allowance),
+            C::Heartbeat { ref owners, allowance, .. } => self.fair_heartbeat(owners, allowance),
             C::Leave { owner } => self.fair_release(owner),
             C::Waiters => Reply::Number(self.state.queue.list.value.len() as i64),
             C::Place { owner } => {
@@ -228,13 +228,14 @@ impl Run<'_> {
 }
 
 impl Call {
-    /// Until when a call that acquires can take effect.
+    /// Until when the call can take effect, if it expires.
     pub fn valid_until(&self) -> Option<i64> {
         match *self {
             Self::Acquire { valid_until, .. }
             | Self::Fence { valid_until, .. }
             | Self::Claim { valid_until, .. }
             | Self::Queue { valid_until, .. }
+            | Self::Heartbeat { valid_until, .. }
             | Self::Read { valid_until, .. }
             | Self::Write { valid_until, .. }
             | Self::Take { valid_until, .. } => Some(valid_until),

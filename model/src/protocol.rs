@@ -203,7 +203,7 @@ impl Protocol {
         let (lease, valid_until, holder) = (LEASE * 1000, sent + VALID, Holder::Owner(owner));
         let allowance = ALLOWANCE;
         match (what, self.roles[client]) {
-            (What::Heartbeat, _) => Call::Heartbeat { owners: vec![owner], allowance },
+            (What::Heartbeat, _) => Call::Heartbeat { owners: vec![owner], allowance, valid_until },
             (What::Acquire, Role::Lock) => Call::Acquire { lock, owner, lease, valid_until },
             (What::Acquire, Role::Fenced) => Call::Fence { owner, lease, valid_until },
             (What::Acquire, Role::Fair) => Call::Queue { owner, lease, allowance, valid_until },

@@ -67,7 +67,7 @@ impl Queue for Fair {
     }
 
     fn heartbeat(&self, keys: &LockKeys, config: &LockConfig, waiters: String) -> Call {
-        scripts::fair_heartbeat(all(keys), millis(config.fair_allowance()), waiters)
+        scripts::fair_heartbeat(all(keys), millis(config.fair_allowance()), waiters, Arg::ValidUntil)
     }
 
     fn place(&self, keys: &LockKeys, waiter: &str) -> Call {

@@ -117,7 +117,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Whether the server may run the call for a limited time only: a first acquire, which creates something for a new id.
+    /// Whether the server may run the call for a limited time only: a first acquire, which creates something for a new id, or a heartbeat.
     pub(crate) fn expires(&self) -> bool {
         matches!(self.args.last(), Some(Arg::ValidUntil))
     }

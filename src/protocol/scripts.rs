@@ -68,7 +68,7 @@ scripts! {
         client_read("clients/read.lua"; client; );
         client_write("clients/write.lua"; client; expiry_ms, text);
         fair_acquire("fair/acquire.lua" of 64; lock, queue, scores, records, tickets, channel; owner, lease_ms, allowance_ms, valid_until);
-        fair_heartbeat("fair/heartbeat.lua"; lock, queue, scores, records, tickets, channel; allowance_ms, owners);
+        fair_heartbeat("fair/heartbeat.lua"; lock, queue, scores, records, tickets, channel; allowance_ms, owners, valid_until);
         fair_release("fair/release.lua" of 64; lock, queue, scores, records, tickets, channel; owner);
         fair_waiters("fair/waiters.lua"; queue; );
         fenced_acquire("fenced/acquire.lua" of 64; lock, counter; owner, lease_ms, valid_until);

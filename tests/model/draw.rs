@@ -80,7 +80,7 @@ impl Dice {
                         let mut owners = vec![1, 2, 3];
                         self.rng.shuffle(&mut owners);
                         owners.truncate(self.rng.usize(1..=3));
-                        Call::Heartbeat { owners, allowance: allowance.max(6_000) }
+                        Call::Heartbeat { owners, allowance: allowance.max(6_000), valid_until }
                     }
                     10..=12 => Call::Leave { owner },
                     13 => Call::Waiters,

@@ -100,7 +100,7 @@ pub fn script(call: &Call) -> (&'static str, Words, Words) {
         Call::Queue { owner, lease, allowance, .. } => {
             ("fair/acquire.lua", fair, vec![id(*owner), text(*lease), text(*allowance)])
         }
-        Call::Heartbeat { owners, allowance } => {
+        Call::Heartbeat { owners, allowance, .. } => {
             let ids: Vec<_> = owners.iter().copied().map(id).collect();
             ("fair/heartbeat.lua", fair, vec![text(*allowance), ids.join(" ")])
         }

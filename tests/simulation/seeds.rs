@@ -195,6 +195,12 @@ fn a_shutdown_tries_to_leave_a_queue_for_as_long_as_a_place_lasts() {
     assert_holds(2_001_000_059, Kind::Fair, None);
 }
 
+/// A heartbeat was on the way for seconds, and renewed places that had ended: a shutdown had left them behind.
+#[test]
+fn a_late_heartbeat_keeps_no_place() {
+    assert_holds(2_000_600_108, Kind::Fair, None);
+}
+
 /// The clock of a server was set back beside a hold that was passed on, and forward beside a call that was behind another one.
 #[test]
 fn worlds_in_which_clocks_are_set_keep_the_rules() {

@@ -36,6 +36,7 @@ impl Heartbeat {
         let waiters: Vec<String> = places.iter().map(|place| place.waiter()).collect();
         let call = places[0].heartbeat(waiters.join(" "));
         let connection = self.store.connection(places[0].lock.route).await?;
+        connection.know_time().await?;
         let sent = clock::now();
         let reply = self.store.run_at_most(self.periods.heartbeat() / 2, &connection, &call).await?;
         Ok((sent, parse_heartbeat(&reply, places.len())?))

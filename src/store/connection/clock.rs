@@ -8,10 +8,10 @@ use redis::{FromRedisValue, Value};
 use crate::base::clock::{self, Moment};
 use crate::base::fault::{Fault, FaultKind, Sent};
 
-/// An older time is learned anew before an acquire: clocks are set.
+/// An older time is learned anew before a call that expires: clocks are set.
 const FRESH: Duration = Duration::from_secs(60);
 
-/// The server's clock, as a connection knows it. The acquires that are sent on this connection end by it.
+/// The server's clock, as a connection knows it. The calls that expire end by it.
 ///
 /// A server told its time before its reply arrived. So what is computed from the reply is never later than the server's clock at that
 /// moment, if that was not set back.
@@ -41,7 +41,7 @@ impl Clock {
         Ok(())
     }
 
-    /// Whether the time is to be learned anew before an acquire.
+    /// Whether the time is to be learned anew before a call that expires.
     pub(crate) fn is_old(&self) -> bool {
         self.ahead.load(Ordering::Acquire) == 0 || self.age(clock::now()) > FRESH
     }

@@ -29,7 +29,7 @@ pub struct Late {
 /// The reply to a confirmation of a hold for which nobody waits. Readers join such a hold as one that was granted just now.
 const CONFIRMED: &[u8] = b":-12";
 
-/// The reply to an acquire that came after its end.
+/// The reply to a call that came after its end.
 const LATE: &[u8] = b":-9\r\n";
 
 impl Oracle {
@@ -101,7 +101,7 @@ impl Oracle {
         self.check_places(now, server, &script, reply, ask);
     }
 
-    /// Rule v: an acquire ends by the server's clock: a second after the time limit of a command at the latest, counted from when it was
+    /// Rule v: an acquire and a heartbeat end by the server's clock: a second after the time limit of a command at the latest, counted from when it was
     /// sent. Later it changes nothing.
     fn check_end(
         &mut self,
@@ -111,7 +111,7 @@ impl Oracle {
         reply: &[u8],
         ask: &mut dyn FnMut(&[&str]) -> Vec<u8>,
     ) {
-        if !script.file.ends_with("/acquire.lua") {
+        if !script.file.ends_with("/acquire.lua") && script.file != "fair/heartbeat.lua" {
             return;
         }
         let time = texts(&ask(&["TIME"]));
