@@ -168,7 +168,7 @@ impl Grant {
         let reply = reply?;
         match &reply {
             AcquireReply::Granted(granted) => {
-                self.ask(|state| state.lease.is_granted(now));
+                self.ask(|state| state.on_server.was_granted = true);
                 match *granted {
                     Granted::Alone => {}
                     Granted::Token(token) => self.ask(|state| state.token = token.get()),
@@ -216,7 +216,7 @@ impl Grant {
         let reply = reply?;
         if let ClaimReply::Granted(place, token) = reply {
             grants[place].ask(|state| {
-                state.lease.is_granted(now);
+                state.on_server.was_granted = true;
                 state.token = token.get();
             });
             attempt.are_enough()?;

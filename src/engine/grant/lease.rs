@@ -110,6 +110,7 @@ impl Lease {
         // If the lock was held before, another hold perhaps made the server's lease longer than this hold lasts. Then
         // the watchdog has to act when this hold ends.
         self.outlasts |= had_one;
+        self.granted_at.get_or_insert(now);
         self.until = self.until.max(until);
         if let Some(lease) = renewed {
             // The next renewal comes at the latest one period after the command for this lease was sent: the reply
@@ -129,9 +130,10 @@ impl Lease {
         }
     }
 
-    /// Records that the server granted a hold.
-    pub(super) fn is_granted(&mut self, now: Moment) {
+    /// Records that the server granted a hold until `until`, which nobody has yet.
+    pub(super) fn is_offered(&mut self, until: Moment, now: Moment) {
         self.granted_at.get_or_insert(now);
+        self.until = self.until.max(until);
     }
 
     pub(super) const fn was_granted(&self) -> bool {

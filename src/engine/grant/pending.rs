@@ -76,7 +76,7 @@ impl PendingHold {
 
     /// Leaves what the server granted until `until` to other owners of this client. `None`: a shutdown gave the acquire up meanwhile.
     pub(crate) fn offer(&mut self, until: Moment, now: Moment) -> Option<Offer> {
-        self.is_over = self.grant.event(now, |state| state.is_offered_anew(self.owner, until));
+        self.is_over = self.grant.event(now, |state| state.is_offered_anew(self.owner, until, now));
         self.is_over.then(|| Offer(Arc::clone(&self.grant)))
     }
 

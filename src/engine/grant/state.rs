@@ -240,7 +240,7 @@ impl State {
     }
 
     /// Records that the acquire of this owner was granted until `until`, for those who wait. False: a shutdown gave it up meanwhile.
-    pub(super) fn is_offered_anew(&mut self, owner: OwnerKey, until: Moment) -> bool {
+    pub(super) fn is_offered_anew(&mut self, owner: OwnerKey, until: Moment, now: Moment) -> bool {
         if self.is_given_up {
             return false;
         }
@@ -248,7 +248,7 @@ impl State {
             return false;
         }
         (self.has_place, self.is_offered, self.is_moved) = (false, true, true);
-        self.lease.until = until.max(self.lease.until);
+        self.lease.is_offered(until, now);
         true
     }
 
@@ -643,7 +643,6 @@ pub(super) mod tests {
     pub(in crate::engine::grant) fn granted(term: Term) -> (State, OwnerKey, Arc<Hold>) {
         let ((mut state, owner), until) = (asked(), NOW.plus(LEASE));
         state.on_server.answered(1, |_| true);
-        state.lease.is_granted(NOW);
         let hold = hold(until, term);
         assert!(state.holds(owner, Arc::clone(&hold), (until, NOW), &rules()));
         (state, owner, hold)
@@ -748,7 +747,7 @@ pub(super) mod tests {
         // The end of an attempt that another task made.
         let (mut state, owner) = asked();
         state.on_server.answered(1, |_| true);
-        assert!(state.is_offered_anew(owner, NOW.plus(LEASE)) && takes(&mut state, SWITCHED));
+        assert!(state.is_offered_anew(owner, NOW.plus(LEASE), NOW) && takes(&mut state, SWITCHED));
     }
 
     #[test]
