@@ -11,7 +11,7 @@ use crate::base::error::{Error, LockId, Lost, Result};
 use crate::base::options;
 use crate::engine::grant::pending::PendingHold;
 use crate::engine::grant::sharing::GivenBack;
-use crate::engine::grant::{Grant, OwnerKey};
+use crate::engine::grant::{Grant, PartKey};
 use crate::engine::handle::Handle;
 use crate::engine::hold::Hold;
 use crate::engine::lock_ref::LockRef;
@@ -25,7 +25,7 @@ use crate::telemetry::{self, inside};
 pub struct HeldLock {
     hold: Arc<Hold>,
     grant: Arc<Grant>,
-    owner: OwnerKey,
+    part: PartKey,
     /// The hold was released or leaked.
     is_over: bool,
 }
@@ -50,7 +50,7 @@ impl HeldLock {
         if !granted.take(&hold, until, now) {
             return Err(Error::Closed);
         }
-        let held = Self { hold, grant: Arc::clone(&granted.grant), owner: granted.owner, is_over: false };
+        let held = Self { hold, grant: Arc::clone(&granted.grant), part: granted.part, is_over: false };
         if !handle.is_member {
             held.stays(handle.terms.min_hold, now);
         }
@@ -113,7 +113,7 @@ impl HeldLock {
 
     /// Counts the holds of this owner that can be relied on.
     pub(crate) fn holds(&self) -> u32 {
-        self.grant.live(self.owner, clock::now())
+        self.grant.live(self.part, clock::now())
     }
 
     pub(crate) fn times(&self) -> HoldTimes {
@@ -138,7 +138,7 @@ impl HeldLock {
         let now = clock::now();
         let was_lost = self.hold.give_back(now);
         self.is_over = true;
-        let given_back = self.grant.give_back(self.owner, &self.hold, now);
+        let given_back = self.grant.give_back(self.part, &self.hold, now);
         self.hold.tell_end(now);
         if was_lost || self.hold.is_lost(now) {
             // Perhaps the watchdog found it meanwhile. The background releases what the server can still have.
@@ -150,7 +150,7 @@ impl HeldLock {
             match given_back {
                 GivenBack::Kept => Ok(true),
                 // Boxed, as an unlock of the last hold has no use for it.
-                GivenBack::Shows => Box::pin(self.grant.show(self.owner)).await,
+                GivenBack::Shows => Box::pin(self.grant.show(self.part)).await,
                 GivenBack::Owed(owed) => owed.release_for_guard().await.map(|()| !self.hold.is_removed()),
             }
         });
@@ -166,7 +166,7 @@ impl HeldLock {
         let now = clock::now();
         self.hold.give_back(now);
         self.is_over = true;
-        self.grant.leak(self.owner, &self.hold, now);
+        self.grant.leak(self.part, &self.hold, now);
         self.hold.tell_end(now);
     }
 
@@ -221,7 +221,7 @@ impl Drop for HeldLock {
         if !self.is_over {
             let now = clock::now();
             self.hold.give_back(now);
-            drop(self.grant.give_back(self.owner, &self.hold, now));
+            drop(self.grant.give_back(self.part, &self.hold, now));
             self.hold.tell_end(now);
         }
     }

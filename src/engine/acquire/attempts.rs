@@ -53,7 +53,7 @@ impl Attempts {
         {
             ending.push(Arc::clone(idle.grant())); // the background releases it
         }
-        if pending.want > 1 && pending.grant.is_foreign(pending.owner) {
+        if pending.want > 1 && pending.grant.is_foreign(pending.part) {
             tracing::warn!(
                 lock = &**handle.name(), re_entered_at = %caller,
                 "a lock was re-entered from another task than the one that acquired it: a handle is one owner, so tasks must \
@@ -185,7 +185,7 @@ impl Attempts {
         if handle.can_share() && self.pending.want == 1 && !self.pending.nested_in_write {
             self.pending.grant.open_to_readers(handle.terms.linger, self.at);
         }
-        handle.owner.add(&self.pending.grant, self.at);
+        handle.owner.add(&self.pending, self.at);
         Ok(held)
     }
 
@@ -228,7 +228,7 @@ impl Attempts {
     fn forget(owner: Option<&OwnerGrants>, pending: &mut PendingHold) -> Option<Arc<Grant>> {
         let now = clock::now();
         let owed = pending.give_up(now)?;
-        owner.into_iter().for_each(|owner| owner.add(owed.grant(), now));
+        owner.into_iter().for_each(|owner| owner.add(pending, now));
         Some(Arc::clone(owed.grant()))
     }
 }

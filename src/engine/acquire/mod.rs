@@ -88,7 +88,7 @@ pub(crate) async fn joined(
 fn takes(handle: &Handle, (mut pending, until): Given, start: Moment) -> Result<HeldLock> {
     let now = clock::now();
     let held = HeldLock::take(handle, &mut pending, until, (start, now))?;
-    handle.owner.add(&pending.grant, now);
+    handle.owner.add(&pending, now);
     Ok(held)
 }
 

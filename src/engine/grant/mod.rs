@@ -34,8 +34,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use owed::Owed;
-pub(crate) use state::OwnerKey;
 use state::{Began, Effects, Epoch, Owing, State};
+pub(crate) use state::{OwnerKey, PartKey};
 use tokio::sync::Notify;
 use tokio::task;
 
@@ -161,10 +161,10 @@ impl Grant {
 
     /// Adds a hold that the server granted until `until`, for an acquire under way. From here on, the watchdog renews
     /// it. False: a shutdown gave the acquire up meanwhile.
-    fn add_hold(self: &Arc<Self>, owner: OwnerKey, hold: &Arc<Hold>, until: Moment, now: Moment) -> bool {
+    fn add_hold(self: &Arc<Self>, part: PartKey, hold: &Arc<Hold>, until: Moment, now: Moment) -> bool {
         let (hold, rules) = (Arc::clone(hold), self.rules());
         let (is_added, epoch) =
-            self.event(now, |state| (state.holds(owner, hold, (until, now), rules), state.epoch));
+            self.event(now, |state| (state.holds(part, hold, (until, now), rules), state.epoch));
         if is_added && epoch != self.epoch() {
             // Perhaps another server became the master during the attempt. Its rush of renewals perhaps ran before this
             // hold was scheduled, so everything is renewed once more.
@@ -207,8 +207,8 @@ impl Grant {
     }
 
     /// Leaves a hold to end with its lease.
-    pub(crate) fn leak(self: &Arc<Self>, owner: OwnerKey, hold: &Arc<Hold>, now: Moment) {
-        self.event(now, |state| state.leaks(owner, hold));
+    pub(crate) fn leak(self: &Arc<Self>, part: PartKey, hold: &Arc<Hold>, now: Moment) {
+        self.event(now, |state| state.leaks(part, hold));
     }
 
     /// Gives the acquires under way up at a shutdown, because nobody polls them. Whatever they acquired is released.
@@ -228,19 +228,19 @@ impl Grant {
     }
 
     /// Counts the holds that an owner has, and that can be relied on now.
-    pub(crate) fn live(&self, owner: OwnerKey, now: Moment) -> u32 {
-        self.ask(|state| state.live(owner, now))
+    pub(crate) fn live(&self, part: PartKey, now: Moment) -> u32 {
+        self.ask(|state| state.live(part, now))
     }
 
     /// Whether another task than this one acquired the first hold of an owner.
-    pub(crate) fn is_foreign(&self, owner: OwnerKey) -> bool {
+    pub(crate) fn is_foreign(&self, part: PartKey) -> bool {
         let this = task::try_id();
-        self.ask(|state| state.is_foreign(owner, this))
+        self.ask(|state| state.is_foreign(part, this))
     }
 
     /// Whether an owner holds nothing, and nothing has to be released.
-    fn is_over(&self, owner: OwnerKey, now: Moment) -> bool {
-        self.ask(|state| state.owing != Owing::Release && state.live(owner, now) == 0)
+    fn is_over(&self, part: PartKey, now: Moment) -> bool {
+        self.ask(|state| state.owing != Owing::Release && state.live(part, now) == 0)
     }
 
     /// Ends the hold if nobody needs it any more. Returns whether a release is under way, and no answer says yet that it has ended.
@@ -285,8 +285,8 @@ impl Grant {
 
     /// Reserves the grant for this owner: from here on, no other owner of the process joins the hold or takes it over. False:
     /// another one has it, too.
-    fn reserve(self: &Arc<Self>, owner: OwnerKey, now: Moment) -> bool {
-        self.event(now, |state| state.reserves(owner, now))
+    fn reserve(self: &Arc<Self>, part: PartKey, now: Moment) -> bool {
+        self.event(now, |state| state.reserves(part, now))
     }
 
     /// Where in the program the lock was acquired, and since when, if an owner of this client holds it.

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::task::unconstrained;
 
 use super::state::{Owing, State};
-use super::{Grant, OwnerKey};
+use super::{Grant, PartKey};
 use crate::base::clock::{self, Moment};
 use crate::base::error::LockId;
 use crate::base::fault::{Fault, FaultKind, Sent};
@@ -382,12 +382,12 @@ impl Grant {
     }
 
     /// Shows the hold count of an owner that released an inner hold, and retries after faults. Returns whether the server still has the hold.
-    pub(crate) async fn show(self: &Arc<Self>, owner: OwnerKey) -> Result<bool, Fault> {
+    pub(crate) async fn show(self: &Arc<Self>, part: PartKey) -> Result<bool, Fault> {
         self.lock.check_runtime()?;
         let config = &self.lock.engine.config;
         let mut tries = Tries::new(config.retry_timeout());
         let is_there = loop {
-            match self.show_once(owner).await {
+            match self.show_once(part).await {
                 Ok(is_there) => break is_there,
                 Err(fault) => tries.again(fault).await?,
             }
@@ -400,10 +400,10 @@ impl Grant {
     }
 
     /// Shows the hold count of an owner. Returns whether the server has the hold.
-    async fn show_once(self: &Arc<Self>, owner: OwnerKey) -> Result<bool, Fault> {
+    async fn show_once(self: &Arc<Self>, part: PartKey) -> Result<bool, Fault> {
         let connection = self.lock.connection().await?;
         let now = clock::now();
-        let Some((count, left)) = self.ask(|state| state.shows(owner, now)) else { return Ok(true) };
+        let Some((count, left)) = self.ask(|state| state.shows(part, now)) else { return Ok(true) };
         let call = self.lock.protocol.show(self.holder(), count, left.max(SHORTEST));
         let is_lost = match self.lock.run(&connection, &call).await {
             Ok(reply) => AcquireReply::parse(&reply, false)? == AcquireReply::Lost,

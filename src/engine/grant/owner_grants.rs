@@ -10,7 +10,7 @@ use crate::base::clock::Moment;
 use crate::base::error::{Error, Result};
 use crate::base::sync::lock;
 use crate::engine::grant::pending::PendingHold;
-use crate::engine::grant::{Grant, OwnerKey};
+use crate::engine::grant::{Grant, OwnerKey, PartKey};
 use crate::engine::lock_ref::LockRef;
 
 impl Default for OwnerKey {
@@ -26,12 +26,33 @@ pub(crate) struct OwnerGrants {
     pub(crate) key: OwnerKey,
     /// The grants that the owner holds, and those whose release is under way: they can block their own owner. It can hold a write lock and
     /// a read lock.
-    grants: Mutex<Grants>,
+    grants: Mutex<SmallVec<[Held; 1]>>,
     /// The `Owner` to which this name belongs. `None`: a handle is the owner.
     names: Option<Arc<OwnerNames>>,
 }
 
 pub(crate) type Grants = SmallVec<[Arc<Grant>; 1]>;
+
+/// What the owner has of one grant.
+#[derive(Clone)]
+struct Held {
+    grant: Arc<Grant>,
+    part: PartKey,
+}
+
+impl Held {
+    fn is(&self, pending: &PendingHold) -> bool {
+        Arc::ptr_eq(&self.grant, &pending.grant) && self.part == pending.part
+    }
+
+    fn live(&self, now: Moment) -> u32 {
+        self.grant.live(self.part, now)
+    }
+
+    fn is_over(&self, now: Moment) -> bool {
+        self.grant.is_over(self.part, now)
+    }
+}
 
 /// What one `Owner` holds, on all names.
 #[derive(Default)]
@@ -68,17 +89,17 @@ impl OwnerGrants {
         now: Moment,
         caller: Caller,
     ) -> Result<(PendingHold, Grants)> {
-        let (grants, mut ending) = (self.grants(), Grants::new());
+        let (all, mut ending) = (self.all(), Grants::new());
         let is_same = |of: &LockRef| {
             of.protocol.is_shared() == target.protocol.is_shared()
                 && of.protocol.family() == target.protocol.family()
         };
-        let reenter = |grant: &Arc<Grant>| PendingHold::reenter(grant, self.key, now);
-        if let Some(pending) = grants.iter().filter(|grant| is_same(&grant.lock)).find_map(reenter) {
+        let reenter = |held: &Held| PendingHold::reenter(&held.grant, held.part, now);
+        if let Some(pending) = all.iter().filter(|held| is_same(&held.grant.lock)).find_map(reenter) {
             return Ok((pending, ending));
         }
-        let pending = self.begin_beside(&grants, target, now, caller)?;
-        for grant in grants {
+        let pending = self.begin_beside(&all, target, now, caller)?;
+        for Held { grant, .. } in all {
             if grant.ends(now) {
                 ending.push(grant);
             }
@@ -92,56 +113,55 @@ impl OwnerGrants {
     ///
     /// As [`start`](Self::start).
     pub(crate) fn begin(&self, target: &Arc<LockRef>, now: Moment, caller: Caller) -> Result<PendingHold> {
-        self.begin_beside(&self.grants(), target, now, caller)
+        self.begin_beside(&self.all(), target, now, caller)
     }
 
     /// An owner that holds the write lock can also read. An owner that holds the read lock cannot write: it would wait for itself.
     fn begin_beside(
         &self,
-        grants: &Grants,
+        all: &[Held],
         target: &Arc<LockRef>,
         now: Moment,
         caller: Caller,
     ) -> Result<PendingHold> {
         let (family, is_shared) = (target.protocol.family(), target.protocol.is_shared());
         let mut write = None;
-        for held in grants.iter().filter(|grant| grant.live(self.key, now) > 0) {
-            let found = held.lock.protocol.family();
+        for Held { grant, part } in all.iter().filter(|held| held.live(now) > 0) {
+            let found = grant.lock.protocol.family();
             if found != family {
                 return Err(Error::WrongKind { lock: target.id(), found });
             }
-            if held.is_shared() && !is_shared {
+            if grant.is_shared() && !is_shared {
                 return Err(Error::UpgradeWouldDeadlock(target.id()));
             }
-            if !held.is_shared() && is_shared && held.lends(self.key, now) {
-                write = Some(held);
+            if !grant.is_shared() && is_shared && grant.lends(*part, now) {
+                write = Some(grant);
             }
         }
         Ok(PendingHold::acquire(Arc::clone(target), write, self.key, caller))
     }
 
-    fn grants(&self) -> Grants {
+    fn all(&self) -> SmallVec<[Held; 1]> {
         lock(&self.grants).clone()
     }
 
     /// Adds a grant that the owner holds, or whose release has to end before its next acquire. Forgets those that are over.
-    pub(crate) fn add(&self, grant: &Arc<Grant>, now: Moment) {
-        let mut grants = lock(&self.grants);
-        let is_kept = |other: &Arc<Grant>| Arc::ptr_eq(other, grant) || !other.is_over(self.key, now);
-        let (mut kept, over): (Grants, Grants) = grants.drain(..).partition(is_kept);
-        if !kept.iter().any(|other| Arc::ptr_eq(other, grant)) {
-            kept.push(Arc::clone(grant));
+    pub(crate) fn add(&self, pending: &PendingHold, now: Moment) {
+        let mut all = lock(&self.grants);
+        let (mut kept, over): (SmallVec<[_; 1]>, SmallVec<[_; 1]>) =
+            all.drain(..).partition(|held| held.is(pending) || !held.is_over(now));
+        if !kept.iter().any(|held| held.is(pending)) {
+            kept.push(Held { grant: Arc::clone(&pending.grant), part: pending.part });
         }
-        *grants = kept;
-        drop(grants);
+        *all = kept;
+        drop(all);
         drop(over); // with nothing locked: the drop of a grant can run code of the user
     }
 
     /// Counts the holds that can be relied on now.
     pub(crate) fn live(&self, is_shared: bool, now: Moment) -> u32 {
-        let grants = self.grants();
-        let same = grants.iter().filter(|grant| grant.is_shared() == is_shared);
-        same.map(|grant| grant.live(self.key, now)).sum()
+        let all = self.all();
+        all.iter().filter(|held| held.grant.is_shared() == is_shared).map(|held| held.live(now)).sum()
     }
 
     /// Reserves what the same `Owner` holds now, see [`Grant::reserve`]. Empty: the handle does not belong to an `Owner`.
@@ -150,12 +170,12 @@ impl OwnerGrants {
     }
 
     fn reserve(&self, now: Moment) -> impl Iterator<Item = Arc<Grant>> + use<> {
-        let owner = self.key;
-        self.grants().into_iter().filter(move |grant| grant.reserve(owner, now))
+        let all = self.all().into_iter();
+        all.filter(move |held| held.grant.reserve(held.part, now)).map(|held| held.grant)
     }
 
     /// Whether the owner holds nothing on this name, and nothing has to be released.
     pub(crate) fn is_idle(&self, now: Moment) -> bool {
-        self.grants().iter().all(|grant| grant.is_over(self.key, now))
+        self.all().iter().all(|held| held.is_over(now))
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::owed::Owed;
 use super::sharing::Offer;
-use super::{Grant, OwnerKey, began};
+use super::{Grant, OwnerKey, PartKey, began};
 use crate::base::Caller;
 use crate::base::clock::{self, Moment};
 use crate::engine::hold::Hold;
@@ -13,7 +13,7 @@ use crate::engine::lock_ref::LockRef;
 /// An acquire under way on a grant. If this value is dropped before it became a hold, what the server can have of it is released.
 pub(crate) struct PendingHold {
     pub(crate) grant: Arc<Grant>,
-    pub(crate) owner: OwnerKey,
+    pub(crate) part: PartKey,
     /// The hold count that the acquire makes: 1 for a first acquire, more for a re-entry.
     pub(crate) want: u32,
     /// It became a hold, or was given up.
@@ -33,8 +33,8 @@ impl PendingHold {
         caller: Caller,
     ) -> Self {
         let grant = Arc::new(Grant::new(target, write.map(|write| &**write)));
-        grant.ask(|state| state.attaches(owner, began(caller)));
-        let mut pending = Self::listed(grant, owner, 1);
+        let part = grant.ask(|state| state.attaches(owner, began(caller)));
+        let mut pending = Self::listed(grant, part, 1);
         pending.nested_in_write = write.is_some();
         pending
     }
@@ -46,37 +46,37 @@ impl PendingHold {
         let begin = |lock| {
             let grant = Arc::new(Grant::new(lock, first.as_deref()));
             first.get_or_insert_with(|| Arc::clone(&grant));
-            grant.ask(|state| state.attaches(owner, began(caller)));
-            Self::listed(grant, owner, 1)
+            let part = grant.ask(|state| state.attaches(owner, began(caller)));
+            Self::listed(grant, part, 1)
         };
         locks.into_iter().map(begin).collect()
     }
 
     /// Re-enters a grant. `None`: the owner has no hold there.
-    pub(super) fn reenter(grant: &Arc<Grant>, owner: OwnerKey, now: Moment) -> Option<Self> {
-        let want = grant.ask(|state| state.reenters(owner, now))?;
-        Some(Self::listed(Arc::clone(grant), owner, want))
+    pub(super) fn reenter(grant: &Arc<Grant>, part: PartKey, now: Moment) -> Option<Self> {
+        let want = grant.ask(|state| state.reenters(part, now))?;
+        Some(Self::listed(Arc::clone(grant), part, want))
     }
 
     /// Makes the pending hold of an owner to which another owner gave a hold.
-    pub(super) const fn given(grant: Arc<Grant>, owner: OwnerKey) -> Self {
-        Self { grant, owner, want: 1, is_over: false, listed: None, nested_in_write: false }
+    pub(super) const fn given(grant: Arc<Grant>, part: PartKey) -> Self {
+        Self { grant, part, want: 1, is_over: false, listed: None, nested_in_write: false }
     }
 
-    fn listed(grant: Arc<Grant>, owner: OwnerKey, want: u32) -> Self {
+    fn listed(grant: Arc<Grant>, part: PartKey, want: u32) -> Self {
         let listed = Some(grant.lock.engine.under_way.add(Arc::clone(&grant)));
-        Self { grant, owner, want, is_over: false, listed, nested_in_write: false }
+        Self { grant, part, want, is_over: false, listed, nested_in_write: false }
     }
 
     /// Becomes a hold, which the server granted until `until`. False: a shutdown gave the acquire up meanwhile.
     pub(crate) fn take(&mut self, hold: &Arc<Hold>, until: Moment, now: Moment) -> bool {
-        self.is_over = self.grant.add_hold(self.owner, hold, until, now);
+        self.is_over = self.grant.add_hold(self.part, hold, until, now);
         self.is_over
     }
 
     /// Leaves what the server granted until `until` to other owners of this client. `None`: a shutdown gave the acquire up meanwhile.
     pub(crate) fn offer(&mut self, until: Moment, now: Moment) -> Option<Offer> {
-        self.is_over = self.grant.event(now, |state| state.is_offered_anew(self.owner, until, now));
+        self.is_over = self.grant.event(now, |state| state.is_offered_anew(self.part, until, now));
         self.is_over.then(|| Offer(Arc::clone(&self.grant)))
     }
 
@@ -86,7 +86,7 @@ impl PendingHold {
             return None;
         }
         let late = self.grant.late_until(now);
-        self.grant.change(now, |shell| shell.state.ends_pending(self.owner, late)).1
+        self.grant.change(now, |shell| shell.state.ends_pending(self.part, late)).1
     }
 }
 

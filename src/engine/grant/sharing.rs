@@ -15,7 +15,7 @@ use super::lingering::{self, Confirmation};
 use super::owed::Owed;
 use super::pending::PendingHold;
 use super::state::State;
-use super::{Grant, OwnerKey, Shell, began};
+use super::{Grant, OwnerKey, PartKey, Shell, began};
 use crate::base::Caller;
 use crate::base::clock::{self, Moment};
 use crate::base::fault::Fault;
@@ -37,8 +37,8 @@ impl Offer {
     /// Adds an owner to the grant, as the end of an acquire. `None`: the hold is lost, or the offer has ended.
     pub(crate) fn accept(self, owner: OwnerKey, caller: Caller, now: Moment) -> Option<Given> {
         let (epoch, began) = (self.0.epoch(), began(caller));
-        let until = self.0.ask(|state| state.takes_offer(owner, began, epoch, now))?;
-        Some((PendingHold::given(Arc::clone(&self.0), owner), until))
+        let (part, until) = self.0.ask(|state| state.takes_offer(owner, began, epoch, now))?;
+        Some((PendingHold::given(Arc::clone(&self.0), part), until))
     }
 
     /// Ends an offer that nobody took. Returns what has to be released, if no owner stands on the grant.
@@ -77,12 +77,12 @@ pub(crate) enum GivenBack {
 
 impl Grant {
     /// Gives a hold back: to the next waiter of this client, to the readers that come later, or to the server.
-    pub(crate) fn give_back(self: &Arc<Self>, owner: OwnerKey, hold: &Arc<Hold>, now: Moment) -> GivenBack {
-        if let Some(given_back) = self.hand_over(owner, hold, now) {
+    pub(crate) fn give_back(self: &Arc<Self>, part: PartKey, hold: &Arc<Hold>, now: Moment) -> GivenBack {
+        if let Some(given_back) = self.hand_over(part, hold, now) {
             return given_back;
         }
         let give_back =
-            |Shell { state, .. }: &mut Shell| (state.gives_back(owner, hold, now), state.has(owner));
+            |Shell { state, .. }: &mut Shell| (state.gives_back(part, hold, now), state.has(part));
         let ((was_held, has_more), owed) = self.change(now, give_back);
         match owed {
             Some(owed) if was_held => GivenBack::Owed(owed.asks_for(hold)),
@@ -95,13 +95,13 @@ impl Grant {
     /// Passes a hold on to the first call of this client that waits for the lock. `None`: it is given back in the usual way.
     ///
     /// The hold stays on the server all the time, so no other client can enter in between.
-    fn hand_over(self: &Arc<Self>, owner: OwnerKey, hold: &Arc<Hold>, now: Moment) -> Option<GivenBack> {
+    fn hand_over(self: &Arc<Self>, part: PartKey, hold: &Arc<Hold>, now: Moment) -> Option<GivenBack> {
         let engine = &self.lock.engine;
         let (line, _) = self.waiters().filter(|_| !hold.is_of_member() && engine.check_open().is_ok())?;
         let (epoch, rules) = (self.epoch(), self.rules());
         let terms = Terms { lease: rules.lease, count: 1, is_usual: true, linger: None };
         let (time, since) = line.with(|state| state.takes_over(terms, rules.sharing))?;
-        let offers = |state: &mut State| state.offers((owner, hold), (time, since), epoch, now, rules);
+        let offers = |state: &mut State| state.offers((part, hold), (time, since), epoch, now, rules);
         if !self.event(now, offers) {
             return None;
         }
@@ -118,8 +118,8 @@ impl Grant {
     }
 
     /// Lends the id of this grant to a read hold of the same owner. False: the owner has no hold here.
-    pub(super) fn lends(self: &Arc<Self>, owner: OwnerKey, now: Moment) -> bool {
-        self.event(now, |state| state.lends(owner, now))
+    pub(super) fn lends(self: &Arc<Self>, part: PartKey, now: Moment) -> bool {
+        self.event(now, |state| state.lends(part, now))
     }
 
     /// Lets other readers of this client join the hold that the server granted just now. `linger`: how long the hold
@@ -246,8 +246,8 @@ fn joinable(target: &LockRef) -> Option<Arc<Grant>> {
 pub(crate) fn join(target: &LockRef, owner: OwnerKey, caller: Caller, now: Moment) -> Option<Given> {
     let grant = joinable(target)?;
     let (began, epoch, rules) = (began(caller), grant.epoch(), grant.rules());
-    let until = grant.ask(|state| state.joins(owner, began, epoch, now, rules))?;
-    Some((PendingHold::given(grant, owner), until))
+    let (part, until) = grant.ask(|state| state.joins(owner, began, epoch, now, rules))?;
+    Some((PendingHold::given(grant, part), until))
 }
 
 /// Keeps the hold of the readers of this client for those that wait, so that they can join it.

@@ -3,11 +3,10 @@
 //! The hold is *needed* while an owner has a guard or acquires, or while it is offered, lingers, or lasts for its minimum hold time.
 //! When nobody needs it and the server can have it, it is *owed*: `Grant::change` returns an [`Owed`](super::owed::Owed), once.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
+use slab::Slab;
 use smallvec::SmallVec;
 use tokio::task;
 
@@ -22,8 +21,15 @@ use crate::engine::line::state::KEPT;
 use crate::telemetry::Renewed;
 
 /// Distinguishes the owners of this process that have one hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct OwnerKey(pub(super) u64);
+
+/// Selects what one owner has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PartKey {
+    slot: usize,
+    owner: OwnerKey,
+}
 
 /// Who began to acquire.
 #[derive(Clone, Copy)]
@@ -36,6 +42,7 @@ pub(crate) struct Began {
 
 /// What one owner has.
 struct Part {
+    owner: OwnerKey,
     began: Began,
     /// Acquires under way.
     pending: u32,
@@ -122,7 +129,9 @@ struct Least {
 pub(super) struct State {
     pub(super) on_server: OnServer,
     pub(super) owing: Owing,
-    parts: BTreeMap<OwnerKey, Part>,
+    parts: Slab<Part>,
+    /// How many guards are renewed as usual. They last as long as the server keeps the hold.
+    usual: u32,
     /// The hold is kept for calls that stand in a line, to take or to join it.
     is_offered: bool,
     pub(super) lingers: Option<Lingering>,
@@ -145,25 +154,32 @@ pub(super) struct State {
 
 impl State {
     /// Adds an owner that acquires.
-    pub(super) fn attaches(&mut self, owner: OwnerKey, began: Began) {
-        let part =
-            self.parts.entry(owner).or_insert_with(|| Part { began, pending: 0, guards: SmallVec::new() });
-        part.pending += 1;
+    pub(super) fn attaches(&mut self, owner: OwnerKey, began: Began) -> PartKey {
+        let slot = self.parts.insert(Part { owner, began, pending: 1, guards: SmallVec::new() });
+        PartKey { slot, owner }
+    }
+
+    fn part(&self, key: PartKey) -> Option<&Part> {
+        self.parts.get(key.slot).filter(|part| part.owner == key.owner)
+    }
+
+    fn part_mut(&mut self, key: PartKey) -> Option<&mut Part> {
+        self.parts.get_mut(key.slot).filter(|part| part.owner == key.owner)
     }
 
     fn guards(&self) -> impl Iterator<Item = &Guard> {
-        self.parts.values().flat_map(|part| &part.guards)
+        self.parts.iter().flat_map(|(_, part)| &part.guards)
     }
 
     /// Begins another acquire of an owner. Returns the count to show. `None`: the owner has no hold.
-    pub(super) fn reenters(&mut self, owner: OwnerKey, now: Moment) -> Option<u32> {
-        let part = self.parts.get_mut(&owner).filter(|part| part.live(now) > 0)?;
+    pub(super) fn reenters(&mut self, key: PartKey, now: Moment) -> Option<u32> {
+        let part = self.part_mut(key).filter(|part| part.live(now) > 0)?;
         part.pending += 1;
         Some(part.count())
     }
 
     /// Records that an acquire ended without a hold. If it was not answered, it can run until `late`.
-    pub(super) fn ends_pending(&mut self, owner: OwnerKey, late: Moment) {
+    pub(super) fn ends_pending(&mut self, key: PartKey, late: Moment) {
         (self.has_place, self.is_moved) = (false, true);
         self.on_server.waits_no_more(late);
         // After a grant, there is no acquire that could still run. Before, an id without a lease was never sent.
@@ -171,14 +187,14 @@ impl State {
         if self.is_given_up && was_sent {
             self.on_server.may_run(late); // the release of the shutdown perhaps ran before it
         }
-        self.changes(owner, |part| part.pending -= 1);
+        self.changes(key, |part| part.pending -= 1);
     }
 
     /// Adds a hold that the server granted until `until`, for an acquire under way. False: a shutdown gave that acquire
     /// up meanwhile.
     pub(super) fn holds(
         &mut self,
-        owner: OwnerKey,
+        key: PartKey,
         hold: Arc<Hold>,
         (until, now): (Moment, Moment),
         rules: &Rules,
@@ -186,14 +202,14 @@ impl State {
         if self.is_given_up {
             return false;
         }
-        let (lease, is_usual, had_usual) =
-            (hold.renewed_lease(rules.lease), hold.is_usual(), self.has_usual());
-        let Some(part) = self.parts.get_mut(&owner) else { return false };
+        let (lease, is_usual) = (hold.renewed_lease(rules.lease), hold.is_usual());
+        let Some(part) = self.part_mut(key) else { return false };
         part.pending -= 1;
         part.guards.push(Guard { hold, is_leaked: false });
+        self.usual += u32::from(is_usual);
         self.has_place = false;
         // A reader that joins others changes nothing about their lease.
-        if !is_usual || !had_usual || until > self.lease.until || self.is_gone {
+        if !is_usual || self.usual == 1 || until > self.lease.until || self.is_gone {
             let before = self.lease.renew_at;
             self.lease.is_held(lease, until, now, self.is_gone, rules);
             self.is_moved |= !is_usual || before != self.lease.renew_at;
@@ -202,35 +218,38 @@ impl State {
     }
 
     /// Removes a hold that was given back. Returns whether somebody relied on it until now.
-    pub(super) fn gives_back(&mut self, owner: OwnerKey, hold: &Arc<Hold>, now: Moment) -> bool {
-        self.take(owner, hold).is_some_and(|guard| guard.is_live(now))
+    pub(super) fn gives_back(&mut self, key: PartKey, hold: &Arc<Hold>, now: Moment) -> bool {
+        self.take(key, hold).is_some_and(|guard| guard.is_live(now))
     }
 
-    fn take(&mut self, owner: OwnerKey, hold: &Arc<Hold>) -> Option<Guard> {
-        let guard = self.changes(owner, |part| {
+    fn take(&mut self, key: PartKey, hold: &Arc<Hold>) -> Option<Guard> {
+        let guard = self.changes(key, |part| {
             let at = part.guards.iter().rposition(|guard| Arc::ptr_eq(&guard.hold, hold))?;
             Some(part.guards.swap_remove(at))
         })??;
-        self.is_moved |= !guard.is_usual() || !self.has_usual();
+        let is_usual = guard.is_usual();
+        self.usual -= u32::from(is_usual);
+        self.is_moved |= !is_usual || self.usual == 0;
         Some(guard)
     }
 
     /// Changes what an owner has, and forgets the owner if that is nothing now. `None`: it had nothing.
-    fn changes<T>(&mut self, owner: OwnerKey, change: impl FnOnce(&mut Part) -> T) -> Option<T> {
-        let Entry::Occupied(mut part) = self.parts.entry(owner) else { return None };
-        let result = change(part.get_mut());
-        if part.get().pending == 0 && part.get().guards.is_empty() {
-            part.remove();
+    fn changes<T>(&mut self, key: PartKey, change: impl FnOnce(&mut Part) -> T) -> Option<T> {
+        let part = self.part_mut(key)?;
+        let result = change(part);
+        if part.pending == 0 && part.guards.is_empty() {
+            self.parts.remove(key.slot);
         }
         Some(result)
     }
 
     /// Leaves a hold to end with its lease.
-    pub(super) fn leaks(&mut self, owner: OwnerKey, hold: &Arc<Hold>) {
+    pub(super) fn leaks(&mut self, key: PartKey, hold: &Arc<Hold>) {
         self.is_moved = true;
-        let Some(part) = self.parts.get_mut(&owner) else { return };
+        let Some(part) = self.part_mut(key) else { return };
         if let Some(guard) = part.guards.iter_mut().find(|guard| Arc::ptr_eq(&guard.hold, hold)) {
             guard.is_leaked = true;
+            self.usual -= u32::from(hold.is_usual());
         }
     }
 
@@ -240,11 +259,11 @@ impl State {
     }
 
     /// Records that the acquire of this owner was granted until `until`, for those who wait. False: a shutdown gave it up meanwhile.
-    pub(super) fn is_offered_anew(&mut self, owner: OwnerKey, until: Moment, now: Moment) -> bool {
+    pub(super) fn is_offered_anew(&mut self, key: PartKey, until: Moment, now: Moment) -> bool {
         if self.is_given_up {
             return false;
         }
-        if self.changes(owner, |part| part.pending -= 1).is_none() {
+        if self.changes(key, |part| part.pending -= 1).is_none() {
             return false;
         }
         (self.has_place, self.is_offered, self.is_moved) = (false, true, true);
@@ -272,11 +291,12 @@ impl State {
     }
 
     fn takes_guards(&mut self, takes: impl Fn(&Guard) -> bool) {
-        let ended = &mut self.effects.ended;
+        let (mut usual, ended) = (0, &mut self.effects.ended);
         self.parts.retain(|_, part| {
             let mut index = 0;
             while let Some(guard) = part.guards.get(index) {
                 if takes(guard) {
+                    usual += u32::from(guard.is_usual());
                     ended.push(part.guards.swap_remove(index).hold);
                 } else {
                     index += 1;
@@ -284,27 +304,24 @@ impl State {
             }
             part.pending > 0 || !part.guards.is_empty()
         });
+        self.usual -= usual;
         self.is_moved = true;
     }
 
     /// Whether an owner has a guard.
     pub(super) fn has_guards(&self) -> bool {
-        self.guards().any(|guard| !guard.is_leaked)
-    }
-
-    /// Whether a guard is renewed as usual. It lasts as long as the server keeps the hold.
-    fn has_usual(&self) -> bool {
-        self.guards().any(Guard::is_usual)
+        self.usual > 0 || self.guards().any(|guard| !guard.is_leaked)
     }
 
     /// Whether an acquire is under way that was not given up.
     pub(super) fn is_wanted(&self) -> bool {
-        !self.is_given_up && self.parts.values().any(|part| part.pending > 0)
+        !self.is_given_up && self.parts.iter().any(|(_, part)| part.pending > 0)
     }
 
     /// Whether the server is to have the hold.
     pub(super) fn is_needed(&self, now: Moment) -> bool {
-        self.guards().any(|guard| guard.is_live(now)) || self.is_kept(now) || self.is_wanted()
+        let has_usual = self.usual > 0 && now < self.lease.until; // the usual case needs no look at each guard
+        has_usual || self.is_kept(now) || self.is_wanted() || self.guards().any(|guard| guard.is_live(now))
     }
 
     /// Whether the hold is kept although no owner has it.
@@ -345,28 +362,28 @@ impl State {
     }
 
     /// Whether an owner has a hold, or acquires.
-    pub(super) fn has(&self, owner: OwnerKey) -> bool {
-        self.parts.contains_key(&owner)
+    pub(super) fn has(&self, key: PartKey) -> bool {
+        self.part(key).is_some()
     }
 
     /// Counts the holds that an owner has, and that can be relied on now.
-    pub(super) fn live(&self, owner: OwnerKey, now: Moment) -> u32 {
-        self.parts.get(&owner).map_or(0, |part| part.live(now))
+    pub(super) fn live(&self, key: PartKey, now: Moment) -> u32 {
+        self.part(key).map_or(0, |part| part.live(now))
     }
 
-    pub(super) fn is_foreign(&self, owner: OwnerKey, this: Option<task::Id>) -> bool {
-        let began = self.parts.get(&owner).and_then(|part| part.began.task);
+    pub(super) fn is_foreign(&self, key: PartKey, this: Option<task::Id>) -> bool {
+        let began = self.part(key).and_then(|part| part.began.task);
         matches!((began, this), (Some(began), Some(this)) if began != this)
     }
 
     /// Returns where in the program the hold was acquired, if an owner has it.
     pub(super) fn held_at(&self, now: Moment) -> Option<Caller> {
-        self.parts.values().find_map(|part| (part.live(now) > 0).then_some(part.began.at))
+        self.parts.iter().find_map(|(_, part)| (part.live(now) > 0).then_some(part.began.at))
     }
 
     /// Returns the count to show for an owner, and for how long the server has to keep the hold. `None`: the owner has nothing.
-    pub(super) fn shows(&mut self, owner: OwnerKey, now: Moment) -> Option<(u32, Duration)> {
-        let count = self.parts.get(&owner)?.count();
+    pub(super) fn shows(&mut self, key: PartKey, now: Moment) -> Option<(u32, Duration)> {
+        let count = self.part(key)?.count();
         self.lease.outlasts = true;
         Some((count, self.left(now)))
     }
@@ -432,14 +449,14 @@ impl State {
     /// be released.
     pub(super) fn offers(
         &mut self,
-        (owner, hold): (OwnerKey, &Arc<Hold>),
+        (key, hold): (PartKey, &Arc<Hold>),
         (time, granted_at): (Duration, Moment),
         epoch: Epoch,
         now: Moment,
         rules: &Rules,
     ) -> bool {
         let is_only = self.parts.len() == 1
-            && self.parts.get(&owner).is_some_and(|part| part.pending == 0 && part.guards.len() == 1);
+            && self.part(key).is_some_and(|part| part.pending == 0 && part.guards.len() == 1);
         let is_fit = is_only
             && self.sharing == Sharing::Offers
             && hold.is_usual()
@@ -448,7 +465,7 @@ impl State {
             && !self.is_kept(now)
             && self.is_shareable(time, epoch, now, rules);
         if is_fit {
-            self.take(owner, hold);
+            self.take(key, hold);
             self.is_offered = true;
         }
         is_fit
@@ -462,14 +479,13 @@ impl State {
         began: Began,
         epoch: Epoch,
         now: Moment,
-    ) -> Option<Moment> {
+    ) -> Option<(PartKey, Moment)> {
         // The end of an attempt looks at no epoch, and this is one if no owner had the hold before.
         let is_known = self.epoch == epoch || !self.lease.was_held;
         let is_there = self.is_offered && now < self.lease.until && is_known;
         is_there.then(|| {
             self.takes_back();
-            self.attaches(owner, began);
-            self.lease.until
+            (self.attaches(owner, began), self.lease.until)
         })
     }
 
@@ -494,15 +510,14 @@ impl State {
         epoch: Epoch,
         now: Moment,
         rules: &Rules,
-    ) -> Option<Moment> {
+    ) -> Option<(PartKey, Moment)> {
         if !self.takes_readers(epoch, now, rules) {
             return None;
         }
         if let Some(lingering) = &mut self.lingers {
             lingering.was_joined = true;
         }
-        self.attaches(owner, began);
-        Some(self.lease.until)
+        Some((self.attaches(owner, began), self.lease.until))
     }
 
     /// Keeps the hold for the readers that wait. False: no reader could join.
@@ -521,8 +536,8 @@ impl State {
     /// Lends the id to a read hold of the same owner. False: the owner has no hold here.
     ///
     /// A hold whose id was lent is not offered, and a hold that is offered does not lend its id.
-    pub(super) fn lends(&mut self, owner: OwnerKey, now: Moment) -> bool {
-        let lends = self.live(owner, now) > 0;
+    pub(super) fn lends(&mut self, key: PartKey, now: Moment) -> bool {
+        let lends = self.live(key, now) > 0;
         if lends {
             self.closes();
             (self.lease.outlasts, self.is_moved) = (true, true);
@@ -532,8 +547,8 @@ impl State {
 
     /// Reserves the hold for this owner: from here on, no other owner of this client gets it. False: the owner does not hold the
     /// lock, or not alone.
-    pub(super) fn reserves(&mut self, owner: OwnerKey, now: Moment) -> bool {
-        let is_alone = self.live(owner, now) > 0 && self.parts.len() == 1 && !self.is_offered();
+    pub(super) fn reserves(&mut self, key: PartKey, now: Moment) -> bool {
+        let is_alone = self.live(key, now) > 0 && self.parts.len() == 1 && !self.is_offered();
         if is_alone {
             self.closes();
         }
@@ -620,14 +635,12 @@ pub(super) mod tests {
         Began { task: None, at: Location::caller() }
     }
 
-    fn attaches(state: &mut State) -> OwnerKey {
-        let owner = OwnerKey::default();
-        state.attaches(owner, here());
-        owner
+    fn attaches(state: &mut State) -> PartKey {
+        state.attaches(OwnerKey::default(), here())
     }
 
     /// An id for which an owner acquires, on connection 1.
-    fn asked() -> (State, OwnerKey) {
+    fn asked() -> (State, PartKey) {
         let mut state = State::default();
         let owner = attaches(&mut state);
         assert!(state.acquires(LEASE, SAME, &rules()));
@@ -640,7 +653,7 @@ pub(super) mod tests {
     }
 
     /// A hold that the server granted for `LEASE` at `NOW`.
-    pub(in crate::engine::grant) fn granted(term: Term) -> (State, OwnerKey, Arc<Hold>) {
+    pub(in crate::engine::grant) fn granted(term: Term) -> (State, PartKey, Arc<Hold>) {
         let ((mut state, owner), until) = (asked(), NOW.plus(LEASE));
         state.on_server.answered(1, |_| true);
         let hold = hold(until, term);
@@ -648,9 +661,8 @@ pub(super) mod tests {
         (state, owner, hold)
     }
 
-    fn joins(state: &mut State, epoch: Epoch, now: Moment) -> Option<OwnerKey> {
-        let owner = OwnerKey::default();
-        state.joins(owner, here(), epoch, now, &rules()).map(|_| owner)
+    fn joins(state: &mut State, epoch: Epoch, now: Moment) -> Option<PartKey> {
+        Some(state.joins(OwnerKey::default(), here(), epoch, now, &rules())?.0)
     }
 
     #[test]
@@ -691,7 +703,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_reader_joins_only_a_hold_that_is_young_open_and_certain() {
-        type Event = fn(&mut State, OwnerKey);
+        type Event = fn(&mut State, PartKey);
         let cases: [(&str, Event, Epoch, Duration, bool); 8] = [
             ("nothing happens", |_, _| {}, SAME, SECOND / 2, true),
             ("it is too old", |_, _| {}, SAME, SECOND, false),
