@@ -37,6 +37,21 @@ fn slow() -> LockConfigBuilder {
     LockConfig::builder().connections(1).watchdog_lease(2 * LIMIT).command_timeout(LIMIT / 2)
 }
 
+/// Guarantee 18. The server granted the hold, nobody got it, and the server refuses to release it.
+#[tokio::test]
+async fn a_refused_release_of_what_too_few_replicas_have_is_an_error_of_the_shutdown() {
+    let scene = Scene::start();
+    let config = LockConfig::builder().command_timeout(200 * MS).retry_timeout(0 * MS).sync_replicas(1);
+    let locks = connect(scene.user("~* &* +@all -hdel -del"), config).await;
+    let refused = locks.rlock("a").try_lock().await;
+    assert!(matches!(refused, Err(Error::TooFewReplicas { .. })), "{refused:?}");
+    let ended = soon(locks.shutdown()).await;
+    assert!(matches!(ended, Err(Error::Permission(_))), "{ended:?}");
+    scene.server.run::<()>(&["FLUSHALL"]);
+    drop(locks);
+    scene.end().await;
+}
+
 async fn a_hold_that_no_replica_has_is_not_granted<F: Subject>() {
     let pair = Pair::start().await;
     let config = LockConfig::builder().command_timeout(200 * MS).retry_timeout(SECOND);

@@ -147,13 +147,17 @@ impl OwnerGrants {
 
     /// Adds a grant that the owner holds, or whose release has to end before its next acquire. Forgets those that are over.
     pub(crate) fn add(&self, pending: &PendingHold, now: Moment) {
-        let mut all = lock(&self.grants);
-        let (mut kept, over): (SmallVec<[_; 1]>, SmallVec<[_; 1]>) =
-            all.drain(..).partition(|held| held.is(pending) || !held.is_over(now));
-        if !kept.iter().any(|held| held.is(pending)) {
-            kept.push(Held { grant: Arc::clone(&pending.grant), part: pending.part });
+        let (mut all, mut over, mut index) = (lock(&self.grants), SmallVec::<[Held; 1]>::new(), 0);
+        while let Some(held) = all.get(index) {
+            if held.is(pending) || !held.is_over(now) {
+                index += 1;
+            } else {
+                over.push(all.swap_remove(index));
+            }
         }
-        *all = kept;
+        if !all.iter().any(|held| held.is(pending)) {
+            all.push(Held { grant: Arc::clone(&pending.grant), part: pending.part });
+        }
         drop(all);
         drop(over); // with nothing locked: the drop of a grant can run code of the user
     }

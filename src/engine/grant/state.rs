@@ -112,6 +112,7 @@ pub(super) struct Effects {
 pub(super) enum Owing {
     #[default]
     No,
+    /// A release is under way, or about to be.
     Release,
     /// A release was answered. Another one follows when no acquire can run any more.
     Again,
@@ -639,13 +640,13 @@ pub(super) mod tests {
         state.attaches(OwnerKey::default(), here())
     }
 
-    /// An id for which an owner acquires, on connection 1.
+    /// An id for which an part acquires, on connection 1.
     fn asked() -> (State, PartKey) {
         let mut state = State::default();
-        let owner = attaches(&mut state);
+        let part = attaches(&mut state);
         assert!(state.acquires(LEASE, SAME, &rules()));
         state.on_server.sends(1, NOW);
-        (state, owner)
+        (state, part)
     }
 
     pub(in crate::engine::grant) fn hold(until: Moment, term: Term) -> Arc<Hold> {
@@ -654,11 +655,11 @@ pub(super) mod tests {
 
     /// A hold that the server granted for `LEASE` at `NOW`.
     pub(in crate::engine::grant) fn granted(term: Term) -> (State, PartKey, Arc<Hold>) {
-        let ((mut state, owner), until) = (asked(), NOW.plus(LEASE));
+        let ((mut state, part), until) = (asked(), NOW.plus(LEASE));
         state.on_server.answered(1, |_| true);
         let hold = hold(until, term);
-        assert!(state.holds(owner, Arc::clone(&hold), (until, NOW), &rules()));
-        (state, owner, hold)
+        assert!(state.holds(part, Arc::clone(&hold), (until, NOW), &rules()));
+        (state, part, hold)
     }
 
     fn joins(state: &mut State, epoch: Epoch, now: Moment) -> Option<PartKey> {
@@ -667,9 +668,9 @@ pub(super) mod tests {
 
     #[test]
     fn a_hold_is_needed_by_guards_and_acquires_and_without_them_it_is_owed_once() {
-        let (mut state, owner) = asked();
+        let (mut state, part) = asked();
         assert!(!state.is_owed(NOW), "an acquire is under way");
-        state.ends_pending(owner, NOW);
+        state.ends_pending(part, NOW);
         assert!(state.is_owed(NOW) && !state.is_owed(NOW) && !state.finds_nothing());
 
         let (mut state, one, first) = granted(usual(None));
@@ -679,7 +680,7 @@ pub(super) mod tests {
         let second = hold(NOW.plus(LEASE), usual(None));
         assert!(state.holds(two, Arc::clone(&second), (NOW.plus(LEASE), NOW), &rules()));
         state.ends_pending(one, NOW);
-        assert!(!state.has(one) && !state.is_owed(NOW), "another owner has it");
+        assert!(!state.has(one) && !state.is_owed(NOW), "another part has it");
         state.leaks(two, &second);
         assert!(!state.has_guards() && !state.is_owed(NOW), "it ends with its lease");
         assert!(state.is_owed(NOW.plus(LEASE)));
@@ -693,7 +694,7 @@ pub(super) mod tests {
     fn the_count_of_the_owner_that_asks_is_shown() {
         let (mut state, one, first) = granted(usual(None));
         let two = attaches(&mut state);
-        let shows = |state: &mut State, owner| Some(state.shows(owner, NOW)?.0);
+        let shows = |state: &mut State, part| Some(state.shows(part, NOW)?.0);
         assert_eq!((state.reenters(one, NOW), shows(&mut state, two)), (Some(2), Some(1)));
         state.ends_pending(one, NOW);
         assert_eq!(shows(&mut state, one), Some(1));
@@ -707,7 +708,7 @@ pub(super) mod tests {
         let cases: [(&str, Event, Epoch, Duration, bool); 8] = [
             ("nothing happens", |_, _| {}, SAME, SECOND / 2, true),
             ("it is too old", |_, _| {}, SAME, SECOND, false),
-            ("its owner re-enters", |s, _| _ = s.acquires(LEASE, SAME, &rules()), SAME, SECOND / 2, true),
+            ("its part re-enters", |s, _| _ = s.acquires(LEASE, SAME, &rules()), SAME, SECOND / 2, true),
             (
                 "a new master is asked",
                 |s, _| _ = s.acquires(LEASE, SWITCHED, &rules()),
@@ -718,12 +719,12 @@ pub(super) mod tests {
             ("it has a longer lease", |s, _| s.asks_for(LEASE * 2, &rules()), SAME, SECOND / 2, false),
             ("an acquire is not answered", |s, _| s.on_server.sends(2, NOW), SAME, SECOND / 2, false),
             ("it is lost", |s, _| s.loses(), SAME, SECOND / 2, false),
-            ("a shutdown gave up its owner", |s, _| s.gives_up(NOW), SAME, SECOND / 2, false),
+            ("a shutdown gave up its part", |s, _| s.gives_up(NOW), SAME, SECOND / 2, false),
         ];
         for (case, event, epoch, time, can_join) in cases {
-            let (mut state, owner, _hold) = granted(usual(None));
-            assert!(state.opens(None, NOW) && state.reenters(owner, NOW).is_some());
-            event(&mut state, owner);
+            let (mut state, part, _hold) = granted(usual(None));
+            assert!(state.opens(None, NOW) && state.reenters(part, NOW).is_some());
+            event(&mut state, part);
             assert_eq!(joins(&mut state, epoch, NOW.plus(time)).is_some(), can_join, "{case}");
         }
     }
@@ -744,8 +745,8 @@ pub(super) mod tests {
     #[test]
     fn a_hold_that_is_offered_is_kept_until_somebody_takes_it_or_it_is_taken_back() {
         let offered = || {
-            let (mut state, owner, hold) = granted(usual(None));
-            assert!(state.offers((owner, &hold), (SECOND, NOW), SAME, NOW, &rules()) && !state.is_owed(NOW));
+            let (mut state, part, hold) = granted(usual(None));
+            assert!(state.offers((part, &hold), (SECOND, NOW), SAME, NOW, &rules()) && !state.is_owed(NOW));
             state
         };
         let takes =
@@ -757,14 +758,14 @@ pub(super) mod tests {
         state.takes_back();
         assert!(state.is_owed(NOW) && !takes(&mut state, SAME));
         // The end of an attempt that another task made.
-        let (mut state, owner) = asked();
+        let (mut state, part) = asked();
         state.on_server.answered(1, |_| true);
-        assert!(state.is_offered_anew(owner, NOW.plus(LEASE), NOW) && takes(&mut state, SWITCHED));
+        assert!(state.is_offered_anew(part, NOW.plus(LEASE), NOW) && takes(&mut state, SWITCHED));
     }
 
     #[test]
     fn an_acquire_that_a_shutdown_gave_up_gets_no_hold_and_what_it_is_granted_is_owed() {
-        let (mut state, owner) = asked();
+        let (mut state, part) = asked();
         state.gives_up(NOW.plus(SECOND));
         assert!(state.is_owed(NOW));
         assert!(state.on_server.released(1, NOW), "nothing can arrive behind the release");
@@ -772,18 +773,18 @@ pub(super) mod tests {
         assert!(!state.acquires(LEASE, SAME, &rules()) && !state.is_owed(NOW));
         state.on_server.answered(1, |_| true); // the acquire had been sent behind the release
         let until = NOW.plus(LEASE);
-        assert!(!state.holds(owner, hold(until, usual(None)), (until, NOW), &rules()));
+        assert!(!state.holds(part, hold(until, usual(None)), (until, NOW), &rules()));
         assert!(state.is_owed(NOW));
     }
 
     /// The future goes on once more after the shutdown: it learns that the server did not know the script, and sends the script itself.
     #[test]
     fn what_is_sent_after_a_shutdown_gave_it_up_is_owed_when_its_future_is_dropped() {
-        let (mut state, owner) = asked();
+        let (mut state, part) = asked();
         state.gives_up(NOW);
         assert!(state.is_owed(NOW) && state.on_server.released(1, NOW));
         state.owing = Owing::No;
-        state.ends_pending(owner, NOW.plus(SECOND));
+        state.ends_pending(part, NOW.plus(SECOND));
         assert!(
             state.is_owed(NOW) && !state.on_server.released(1, NOW),
             "a release that was sent before is not enough"
@@ -793,37 +794,37 @@ pub(super) mod tests {
     /// Otherwise the shutdown would wait until an acquire could run no more, although there is none.
     #[test]
     fn a_reentry_that_a_shutdown_gave_up_leaves_its_hold_to_one_release() {
-        let (mut state, owner, hold) = granted(usual(None));
-        assert!(state.reenters(owner, NOW).is_some());
+        let (mut state, part, hold) = granted(usual(None));
+        assert!(state.reenters(part, NOW).is_some());
         state.gives_up(NOW);
-        state.ends_pending(owner, NOW.plus(SECOND));
-        assert!(state.gives_back(owner, &hold, NOW) && state.is_owed(NOW));
+        state.ends_pending(part, NOW.plus(SECOND));
+        assert!(state.gives_back(part, &hold, NOW) && state.is_owed(NOW));
         assert!(state.on_server.released(1, NOW));
     }
 
     #[test]
     fn what_was_never_sent_is_not_owed_although_a_shutdown_gave_it_up() {
         let mut state = State::default();
-        let owner = attaches(&mut state);
+        let part = attaches(&mut state);
         state.gives_up(NOW);
-        state.ends_pending(owner, NOW.plus(SECOND));
+        state.ends_pending(part, NOW.plus(SECOND));
         assert!(!state.is_owed(NOW));
     }
 
     /// A read hold that lingers for a second, and perhaps its reader.
     fn lingers(is_left: bool) -> State {
-        let (mut state, owner, hold) = granted(usual(None));
+        let (mut state, part, hold) = granted(usual(None));
         assert!(state.opens(Some(SECOND), NOW));
         if is_left {
-            state.gives_back(owner, &hold, NOW);
+            state.gives_back(part, &hold, NOW);
         }
         state
     }
 
     /// Confirms a hold that a reader joined, and that left again.
     fn confirms(state: &mut State, at: Moment, asked_in: Epoch, answered_in: Epoch) {
-        let owner = joins(state, SAME, at).expect("it lingers");
-        state.ends_pending(owner, at);
+        let part = joins(state, SAME, at).expect("it lingers");
+        state.ends_pending(part, at);
         if let Some(asked) = lingering::begins(state, asked_in, at) {
             assert_eq!(asked.makes_gap, at >= NOW.plus(SECOND));
             lingering::confirmed(state, asked, at, false, (answered_in, at), &rules());
@@ -863,10 +864,10 @@ pub(super) mod tests {
     fn a_lock_stays_held_for_the_longest_minimum_hold_time_with_the_lease_of_its_owner() {
         let until = NOW.plus(2 * LEASE);
         for renews in [Renews::Nothing, Renews::Usual, Renews::Lease(SECOND)] {
-            let (mut state, owner, hold) = granted(Term { renews, ..Term::default() });
+            let (mut state, part, hold) = granted(Term { renews, ..Term::default() });
             let lease = hold.renewed_lease(LEASE);
             [until, NOW.plus(SECOND)].into_iter().for_each(|until| state.lasts_until(until, lease));
-            state.gives_back(owner, &hold, NOW);
+            state.gives_back(part, &hold, NOW);
             assert_eq!(state.wanted(NOW, &rules()).renewed, lease);
             assert!(!state.is_owed(until.minus(SECOND)) && state.is_owed(until));
         }

@@ -33,7 +33,7 @@ impl ConnectionIndex {
 
     /// Selects the connection for commands about a key.
     pub(crate) fn of(key: &str) -> Self {
-        // FNV-1a: its low bits alone say little, and the rest of a division by a small number often has only these.
+        // FNV-1a. Its low bits are weak, so the high ones are mixed in.
         let hash = key
             .bytes()
             .fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
