@@ -4,6 +4,7 @@ use crate::support::fixture::{Acquire, Fixture, PERMITS_OF, Subject, for_each_lo
 use crate::support::{LIMIT, MS, SECOND, Scene, Server, connect, eventually, soon, timed};
 use futures_util::FutureExt;
 use lockkeeper::{Error, LockClient, LockConfig, LockConfigBuilder};
+use std::time::Duration;
 
 /// A server with one replica.
 struct Pair {
@@ -41,7 +42,8 @@ fn slow() -> LockConfigBuilder {
 #[tokio::test]
 async fn a_refused_release_of_what_too_few_replicas_have_is_an_error_of_the_shutdown() {
     let scene = Scene::start();
-    let config = LockConfig::builder().command_timeout(200 * MS).retry_timeout(0 * MS).sync_replicas(1);
+    let config =
+        LockConfig::builder().command_timeout(200 * MS).retry_timeout(Duration::ZERO).sync_replicas(1);
     let locks = connect(scene.user("~* &* +@all -hdel -del"), config).await;
     let refused = locks.rlock("a").try_lock().await;
     assert!(matches!(refused, Err(Error::TooFewReplicas { .. })), "{refused:?}");
