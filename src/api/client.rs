@@ -500,9 +500,12 @@ impl fmt::Debug for LockClient {
 
 #[cfg(all(test, feature = "unstable-simulation"))]
 mod tests {
+    use std::pin::pin;
     use std::time::Duration;
 
+    use futures_util::FutureExt;
     use lockkeeper_memory::MemoryServer;
+    use tokio::sync::oneshot;
     use tokio::time::timeout;
 
     use super::*;
@@ -538,6 +541,23 @@ mod tests {
         for lost in lost {
             timeout(Duration::from_secs(1), lost).await.expect("in time").unwrap().unwrap_err();
         }
+        ProcessClock::leave(before);
+    }
+
+    /// When a process goes on that stood still, the end of its work and that of its lease come together.
+    #[tokio::test(start_paused = true)]
+    async fn work_of_a_hold_that_has_ended_is_not_polled_again() {
+        let server = MemoryServer::new();
+        let locks = LockClient::connect(Source::stream(server.connector())).await.unwrap();
+        let minute = LockOptions::builder().fixed(Duration::from_secs(60)).build().unwrap();
+        let guard = locks.rlock("a").with(&minute).lock().await.unwrap();
+        let (ends, work) = oneshot::channel();
+        let mut work = pin!(guard.run(work));
+        assert!(work.as_mut().now_or_never().is_none());
+        let after = clock::now().since(Moment::PAST) + Duration::from_secs(61);
+        let before = ProcessClock::start(after, 0).enter();
+        ends.send(()).expect("the work waits");
+        work.now_or_never().expect("an answer").unwrap_err();
         ProcessClock::leave(before);
     }
 }
