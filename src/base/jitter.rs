@@ -12,6 +12,11 @@ pub(crate) fn around(time: Duration) -> Duration {
     time.mul_f64(0.8 + 0.4 * fastrand::f64())
 }
 
+/// Draws a duration that is shorter than `time` by up to a third.
+pub(crate) fn up_to(time: Duration) -> Duration {
+    time.mul_f64(1.0 - fastrand::f64() / 3.0)
+}
+
 /// Pauses between tries. They double up to a limit, and each has jitter.
 #[derive(Clone, Debug)]
 pub(crate) struct Backoff {

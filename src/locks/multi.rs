@@ -34,7 +34,7 @@ pub struct Member(pub(super) Locks);
 /// - The time of [`try_lock_for`](Lock::try_lock_for) is one limit for all members together.
 /// - An error of one member, such as a server that does not answer, names that member. `NotHeld` and `Lost` name all, with the cause of the first
 ///   member that was lost. A `WARN` about a long wait, and [`recent_waits`](crate::LockClient::recent_waits), name the member for which the call waits.
-/// - The client of the first member decides how long a call continues through faults: give all clients the same settings.
+/// - Give all clients the same settings: the client of a member decides how long the call continues through its faults.
 /// - When the client of one member is shut down, no call acquires the lock any more.
 /// - Waiters in one process are granted the lock in no particular order.
 /// - A handle that an [`Owner`](crate::Owner) lends cannot be a member, because a member lives as long as the lock. Nested

@@ -227,7 +227,7 @@ async fn acquire(
                         () = one_ends(&locks) => break Round::default(),
                         // No message tells that the others can be enough without this one.
                         round = async {
-                            sleep(jitter::around(safety_poll)).await;
+                            sleep(jitter::up_to(safety_poll)).await;
                             ask(&mut others, &locks, needed, caller, last, None).await
                         }, if spare > 0 => {
                             if round.holds.len() >= needed || round.faults.len() > spare {

@@ -100,7 +100,7 @@ impl Waits {
             is_read_write: plan.kind == Kind::ReadWrite,
             writer_turn: plan.writer_turn,
             unnoticed: match plan.kind {
-                Kind::ReadWrite | Kind::Semaphore => plan.safety_poll.mul_f64(1.2),
+                Kind::ReadWrite | Kind::Semaphore => plan.safety_poll,
                 _ if plan.is_fair() => plan.fair_allowance / 2,
                 _ => Duration::ZERO,
             },

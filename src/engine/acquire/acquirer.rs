@@ -49,7 +49,7 @@ pub(super) fn stand(
                 place.line.change(|state, now| state.failed(&error, pause, now));
             }
             Outcome::Refused(left) => {
-                place.line.with(|state| state.is_held(left, clock::now(), jitter::around));
+                place.line.with(|state| state.is_held(left, clock::now(), jitter::up_to));
             }
             Outcome::Granted => unreachable!("BUG: a call that was granted the lock waits for it"),
         }
@@ -144,7 +144,7 @@ impl Task {
             }
             Ok(Outcome::Refused(left)) => {
                 self.pauses = Pauses::START;
-                line.with(|state| state.is_held(left, clock::now(), jitter::around));
+                line.with(|state| state.is_held(left, clock::now(), jitter::up_to));
                 self.attempts = Some(attempts);
                 return;
             }

@@ -471,20 +471,20 @@ impl<O, W, E: Clone> State<O, W, E> {
         is_perhaps_gone
     }
 
-    /// Records that another owner holds the lock. Its lease lasts at most for `left`, if the time is known. `around`: draws a time near
-    /// this one.
+    /// Records that another owner holds the lock. Its lease lasts at most for `left`, if the time is known. `jitter`: draws a time that
+    /// is not longer.
     pub(crate) fn is_held(
         &mut self,
         left: Option<Duration>,
         now: Moment,
-        around: impl FnOnce(Duration) -> Duration,
+        jitter: impl FnOnce(Duration) -> Duration,
     ) {
         self.knowledge = Knowledge::Held { until: left.map(|left| now.plus(left)) };
         let poll = match self.messages {
             Messages::Arrive => self.poll,
             _ => self.poll.min(POLL_WITHOUT_MESSAGES),
         };
-        self.polls_at = if self.kind == Kind::Place { NEVER } else { now.plus(around(poll)) };
+        self.polls_at = if self.kind == Kind::Place { NEVER } else { now.plus(jitter(poll)) };
     }
 
     /// Records that an attempt failed. The next one comes after `pause`. Calls for which that is too late give up.

@@ -263,7 +263,7 @@ impl Oracle {
     ) {
         self.count("refused");
         // A call behind another waiter of its process takes that waiter's answer. No message says that a clock ended a lease.
-        let poll = self.plan.safety_poll.mul_f64(1.2);
+        let poll = self.plan.safety_poll;
         let is_stepped = self.was_stepped(claims, begun.saturating_sub(poll), now);
         let unnoticed = if is_stepped { poll } else { Duration::ZERO };
         let since = begun.saturating_sub(self.plan.handover() + self.untold(process, begun, now) + unnoticed);
