@@ -9,7 +9,8 @@ use std::thread;
 use crate::support::{Faults, LIMIT, MS, SECOND, Scene, connect, eventually, patient, soon};
 use lockkeeper::{BaseLock, Lock, LockClient, LockConfig, LockGuard, RLock};
 use metrics::{
-    Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
+    SharedString, Unit,
 };
 use tokio::runtime::Builder;
 use tokio::time::sleep;
@@ -166,6 +167,18 @@ impl CounterFn for Fails {
     fn absolute(&self, _: u64) {}
 }
 
+impl GaugeFn for Fails {
+    fn increment(&self, _: f64) {
+        self.fail();
+    }
+
+    fn decrement(&self, _: f64) {
+        self.fail();
+    }
+
+    fn set(&self, _: f64) {}
+}
+
 impl HistogramFn for Fails {
     fn record(&self, _: f64) {
         self.fail();
@@ -184,8 +197,9 @@ impl Recorder for Fails {
         if fails { Counter::from_arc(Arc::new(self.clone())) } else { Counter::noop() }
     }
 
-    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
-        Gauge::noop()
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        let fails = self.0.contains(&key.name());
+        if fails { Gauge::from_arc(Arc::new(self.clone())) } else { Gauge::noop() }
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
@@ -196,7 +210,11 @@ impl Recorder for Fails {
 
 #[tokio::test]
 async fn a_recorder_that_panics_keeps_no_lock_and_loses_none() {
-    let fails = Fails::of(&["lockkeeper_renewals_total", "lockkeeper_held_seconds"]);
+    let fails = Fails::of(&[
+        "lockkeeper_renewals_total",
+        "lockkeeper_held_seconds",
+        "lockkeeper_unfinished_releases",
+    ]);
     let _recorder = metrics::set_default_local_recorder(&fails);
     let scene = Scene::start();
     let locks = connect(scene.server.url(), LockConfig::builder().watchdog_lease(1_500 * MS)).await;
@@ -215,6 +233,25 @@ async fn a_recorder_that_panics_keeps_no_lock_and_loses_none() {
     fails.1.store(0, Ordering::Relaxed);
     locks.shutdown().await.unwrap();
     drop(locks);
+    scene.end().await;
+}
+
+/// The background notices that the connection broke, and its command has not left.
+#[tokio::test]
+async fn a_recorder_that_panics_in_a_release_ends_it_not() {
+    let fails = Fails::of(&["lockkeeper_reconnects_total"]);
+    let _recorder = metrics::set_default_local_recorder(&fails);
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = connect(proxy.url(), LockConfig::builder().connections(1).watchdog_lease(60 * SECOND)).await;
+    let guard = locks.rlock("a").lock().await.unwrap();
+    fails.1.store(1, Ordering::Relaxed);
+    proxy.cut();
+    drop(guard);
+    eventually("it is released", || scene.server.keys(), Vec::is_empty).await;
+    assert_eq!(fails.1.load(Ordering::Relaxed), 0, "it panicked");
+    locks.shutdown().await.unwrap();
+    drop((locks, proxy));
     scene.end().await;
 }
 

@@ -11,7 +11,6 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -25,7 +24,7 @@ use crate::base::error::{Error, Result};
 use crate::base::limits::limits;
 use crate::base::sync::{Watched, lock};
 use crate::base::task::Spawner;
-use crate::base::timer::{Instant, sleep, timeout};
+use crate::base::timer::{Instant, timeout};
 use crate::engine::hold::Named;
 
 /// Starts jobs, and knows those that have not ended.
@@ -36,8 +35,6 @@ pub(crate) struct Background {
     jobs: Arc<Jobs>,
     /// The turns of each server, by its address.
     turns: Arc<Mutex<HashMap<Arc<str>, Arc<Semaphore>>>>,
-    /// How many releases the futures of callers send now.
-    direct: AtomicUsize,
     /// Counts the answers to releases.
     answers: Watched,
 }
@@ -70,28 +67,11 @@ pub(crate) struct Job {
 /// The right to have one release under way at a server. It ends when this is dropped.
 pub(crate) type Turn = OwnedSemaphorePermit;
 
-/// Counts a release that the future of a caller sends. Such a future holds no turn: an unpolled future would block
-/// others.
-pub(crate) struct Direct<'a>(&'a AtomicUsize);
-
-impl Drop for Direct<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
 impl Background {
     pub(crate) fn start() -> Self {
         let (spawner, (runtime, mut ended)) = (Spawner::here(), channel(1));
         spawner.spawn(async move { ended.recv().await });
-        Self {
-            spawner,
-            runtime,
-            jobs: Arc::default(),
-            turns: Arc::default(),
-            direct: AtomicUsize::new(0),
-            answers: Watched::default(),
-        }
+        Self { spawner, runtime, jobs: Arc::default(), turns: Arc::default(), answers: Watched::default() }
     }
 
     /// Starts a job. Never waits, with or without a runtime.
@@ -132,20 +112,6 @@ impl Background {
         let turns =
             all.entry(Arc::clone(server)).or_insert_with(|| Arc::new(Semaphore::new(limits().releases)));
         Arc::clone(turns).acquire_owned().map(|turn| turn.expect("BUG: nobody closes the turns"))
-    }
-
-    /// Lets the future of a caller send a release. `None`: as many futures as are allowed already do, so the background
-    /// has to send this release.
-    pub(crate) fn direct(&self) -> Option<Direct<'_>> {
-        let direct = Direct(&self.direct);
-        (self.direct.fetch_add(1, Ordering::Relaxed) < limits().releases).then_some(direct)
-    }
-
-    /// Waits until no future sends a release.
-    pub(crate) async fn direct_ended(&self) {
-        while self.direct.load(Ordering::Acquire) > 0 {
-            sleep(Duration::from_millis(1)).await;
-        }
     }
 
     /// Counts an answer to a release.
@@ -217,14 +183,12 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_server_has_a_thousand_turns_of_its_own_and_futures_as_many() {
+    async fn a_server_has_a_thousand_turns_of_its_own() {
         let background = Background::start();
         let turn = |server: &str| unconstrained(background.turn(&Arc::from(server))).now_or_never();
         let mut turns: Vec<_> = (0..1_000).map(|_| turn("silent")).collect();
         assert!(turns.iter().all(Option::is_some) && turn("silent").is_none() && turn("well").is_some());
         drop(turns.pop());
         assert!(turn("silent").is_some());
-        let mut direct: Vec<_> = (0..1_001).map(|_| background.direct()).collect();
-        assert!(direct.pop().unwrap().is_none() && direct.iter().all(Option::is_some));
     }
 }

@@ -55,6 +55,8 @@ pub(crate) struct Engine {
     /// Limits the reports of releases that failed.
     pub(crate) failed_releases: Limit,
     pub(crate) under_way: UnderWay<Grant>,
+    /// The grants that futures of callers release.
+    pub(crate) unlocks: UnderWay<Grant>,
     /// `None`: the diagnosis is switched off.
     pub(crate) waits: Option<Arc<Waits>>,
     pub(crate) releases: RecentReleases,
@@ -108,6 +110,7 @@ impl Engine {
             background: Background::start(),
             failed_releases: Limit::default(),
             under_way: UnderWay::default(),
+            unlocks: UnderWay::default(),
             waits,
             releases: RecentReleases::new(&store),
             tracked,
@@ -221,8 +224,9 @@ impl Engine {
         }
         self.read_grants.close_all(now);
         self.lines.close_all();
-        // Perhaps nobody polls a future that releases.
-        let _ = timeout(self.config.command_timeout(), self.background.direct_ended()).await;
+        // Perhaps nobody polls a future that releases. It would not notice that its command was not executed.
+        let _ = timeout(self.config.command_timeout(), self.unlocks.all_ended()).await;
+        self.unlocks.all().iter().for_each(Grant::release_again);
         self.listeners.close(&self.store);
         // An acquire without an answer is released once more when it can run no more, see `Grant::late_until`.
         let late = self.config.command_timeout() + Duration::from_secs(2);

@@ -1,5 +1,5 @@
-//! The acquires under way of a client. A shutdown waits until they have ended. Before that, it does not know everything
-//! that has to be undone.
+//! What the futures of callers have under way: acquires, or releases of guards. A shutdown waits until they have ended. Before that, it does
+//! not know everything that has to be undone.
 
 use std::sync::{Arc, Mutex};
 
@@ -27,7 +27,7 @@ impl<T> Default for UnderWay<T> {
 }
 
 impl<T: Send + Sync> UnderWay<T> {
-    /// Adds an acquire that begins. Returns the key with which it is removed.
+    /// Adds a grant whose acquire or release begins. Returns the key with which it is removed.
     ///
     /// Add first, and then check whether the client is closing. A shutdown first closes, and then looks at the list. So
     /// at least one of the two sees the other.
@@ -35,7 +35,14 @@ impl<T: Send + Sync> UnderWay<T> {
         lock(&self.list).pending.insert(pending)
     }
 
-    /// Removes an acquire that has ended.
+    /// As [`add`](Self::add), until it is dropped. `None`: there are as many already.
+    pub(crate) fn add_at_most(&self, most: usize, pending: &Arc<T>) -> Option<Listed<'_, T>> {
+        let mut list = lock(&self.list);
+        let key = (list.pending.len() < most).then(|| list.pending.insert(Arc::clone(pending)))?;
+        Some(Listed { of: self, key })
+    }
+
+    /// Removes what has ended.
     pub(crate) fn remove(&self, key: usize) {
         let mut list = lock(&self.list);
         let removed = list.pending.remove(key);
@@ -66,5 +73,32 @@ impl<T: Send + Sync> UnderWay<T> {
 
     pub(crate) fn all(&self) -> Vec<Arc<T>> {
         lock(&self.list).pending.iter().map(|(_, pending)| Arc::clone(pending)).collect()
+    }
+}
+
+/// What is under way until this is dropped.
+pub(crate) struct Listed<'a, T: Send + Sync> {
+    of: &'a UnderWay<T>,
+    key: usize,
+}
+
+impl<T: Send + Sync> Drop for Listed<'_, T> {
+    fn drop(&mut self) {
+        self.of.remove(self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_are_added_than_wanted() {
+        let list = UnderWay::default();
+        let one = Arc::new(());
+        let [first, second, third] = [(); 3].map(|()| list.add_at_most(2, &one));
+        assert!(second.is_some() && third.is_none());
+        drop(first);
+        assert!(list.add_at_most(2, &one).is_some());
     }
 }

@@ -159,7 +159,8 @@ impl<T> LockGuard<T> {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future also releases the lock, in the background.
+    /// Dropping the future also releases the lock, in the background. A future that is kept and not polled notices no fault: then a shutdown
+    /// releases the lock, or its lease ends.
     ///
     /// ```no_run
     /// # async fn demo(guard: lockkeeper::LockGuard) -> lockkeeper::Result<()> {

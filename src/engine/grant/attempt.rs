@@ -59,8 +59,10 @@ impl<'a> Attempt<'a> {
     /// Records that the attempt did not run, and is sent on to another server.
     fn sends_on(&mut self, connection: &Connection) {
         self.connection = connection.clone();
-        let number = connection.number();
-        self.grants.iter().for_each(|grant| grant.ask(|state| state.on_server.sends_on(number)));
+        let (number, now) = (connection.number(), clock::now());
+        for grant in self.grants {
+            grant.ask(|state| state.on_server.sends_on(number, grant.late_until(now)));
+        }
     }
 
     async fn send(&mut self, call: &Call) -> Result<Reply, Fault> {
@@ -144,18 +146,18 @@ impl Grant {
         if_held: IfHeld,
     ) -> Result<(AcquireReply, Moment), Fault> {
         let protocol = self.lock.protocol;
-        let mut attempt = Attempt::begin(std::slice::from_ref(self), lease).await?;
         let call = protocol.acquire_first(self.holder(), lease, if_held);
         let has_token = protocol.counter(&self.lock.keys).is_some();
-        let reply = loop {
-            let reply = attempt.send(&call).await;
-            match reply.and_then(|reply| AcquireReply::parse(&reply, has_token)) {
-                Ok(AcquireReply::AttemptAgain) => {}
-                reply => break reply,
-            }
-        };
         let leaves_trace = protocol.leaves_trace(if_held);
-        let now = clock::now();
+        let (attempt, reply, now) = loop {
+            let mut attempt = Attempt::begin(std::slice::from_ref(self), lease).await?;
+            let reply = attempt.send(&call).await;
+            let (reply, now) = (reply.and_then(|reply| AcquireReply::parse(&reply, has_token)), clock::now());
+            if !matches!(reply, Ok(AcquireReply::AttemptAgain)) {
+                break (attempt, reply, now);
+            }
+            attempt.ends(self, None, now, |before| before);
+        };
         attempt.ends(self, reply.as_ref().err(), now, |before| match &reply {
             Ok(AcquireReply::Granted(_)) => true,
             Ok(AcquireReply::Held(_) | AcquireReply::Queued) => leaves_trace,

@@ -16,6 +16,9 @@ const VALID: u64 = 2;
 /// No call attempts, and no connection breaks, after this time.
 const LAST: u64 = 6;
 
+/// The connection to another server.
+const ELSEWHERE: u64 = 0;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Command {
     /// It runs until then, by the server's clock.
@@ -165,6 +168,20 @@ impl Model for World {
                 w.does = if w.does == Does::Asks { Does::Rests } else { Does::Owes(false) };
             });
         }
+        let acquires = |(_, command): &(u64, Command)| matches!(command, Command::Acquire { .. });
+        if let Some(index) = self.wire.iter().position(acquires)
+            && self.breaks > 0
+            && self.now <= LAST
+            && matches!(self.does, Does::Owes(_))
+        {
+            // A shutdown gave the call up, and its future is polled once more. The other server has a connection of its own.
+            add("it is sent on after it was given up", &|w| {
+                w.breaks -= 1;
+                w.wire.remove(index);
+                w.on_server.sends_on(ELSEWHERE, w.late());
+                w.wire.push((ELSEWHERE, Command::Acquire { until: w.now + VALID }));
+            });
+        }
         if self.breaks > 0 && self.now <= LAST && self.does == Does::Asks {
             // The call goes on after that, when its time is up.
             add("its future is dropped before the connection breaks", &|w| {
@@ -226,6 +243,7 @@ fn every_state_of_an_id_keeps_the_rules() {
         "a copy runs",
         "the connection breaks",
         "its future is dropped before the connection breaks",
+        "it is sent on after it was given up",
     ] {
         assert!(seen.contains(step), "{step} never happens");
     }

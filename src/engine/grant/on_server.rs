@@ -51,9 +51,14 @@ impl OnServer {
         self.asked = Some(connection);
     }
 
-    /// Records that the acquire did not run where it was sent, and is sent on to another server.
-    pub(super) const fn sends_on(&mut self, connection: ConnectionNumber) {
-        self.asked = Some(connection);
+    /// Records that the acquire did not run where it was sent, and is sent on to another server. If a shutdown gave it up meanwhile, it can
+    /// run until `late`.
+    pub(super) fn sends_on(&mut self, connection: ConnectionNumber, late: Moment) {
+        if self.asked.is_some() {
+            self.asked = Some(connection);
+        } else {
+            self.may_run(late);
+        }
     }
 
     /// Records that nobody waits for the answer any more. If the acquire was sent, it can run until then.

@@ -1,5 +1,6 @@
 //! An id that nobody needs any more, its release, and the hold count that an inner release shows.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use crate::base::clock::{self, Moment};
 use crate::base::error::LockId;
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::jitter::Backoff;
+use crate::base::limits::limits;
 use crate::base::sync::nothing_is_locked;
 use crate::base::timer::{Instant, sleep, timeout};
 use crate::engine::background::{Job, Turn};
@@ -81,9 +83,9 @@ impl Owed {
         let lock = Arc::clone(&self.grant().lock);
         lock.check_runtime()?;
         // If many futures release already, this command would wait in the client behind theirs, while its time limit counts.
-        let direct = lock.engine.background.direct();
-        let mut owed = self; // dropped before `direct`: a shutdown that finds no future must find the job
-        let connection = direct.as_ref().and_then(|_| lock.engine.store.opened(lock.route));
+        let listed = lock.engine.unlocks.add_at_most(limits().releases, self.grant());
+        let mut owed = self; // dropped before `listed`: a shutdown that finds no future must find the job
+        let connection = listed.as_ref().and_then(|_| lock.engine.store.opened(lock.route));
         let mut fault = None;
         if let Some(connection) = connection {
             match owed.owed().run(&connection).await {
@@ -98,7 +100,7 @@ impl Owed {
         let (answered, answer) = oneshot::channel();
         owed.owed().answered = Some(answered);
         drop(owed);
-        drop(direct);
+        drop(listed);
         // Boxed: this is rare, and its future would make the future of every unlock larger.
         Box::pin(answers(&lock, answer, fault)).await
     }
@@ -183,8 +185,10 @@ impl Release {
         // the release is kept for a repetition.
         lock.engine.releases.keep(lock.route, call);
         let (now, hold) = (clock::now(), self.hold.take());
-        let gone = hold.filter(|_| reply == ReleaseReply::Gone && !was_unsure);
+        let mut gone = hold.filter(|_| reply == ReleaseReply::Gone && !was_unsure);
         let is_over = grant.event(now, |state| {
+            // Otherwise, a shutdown has released the hold meanwhile.
+            gone.take_if(|_| state.owing != Owing::Release);
             let is_over = state.on_server.released(connection.number(), sent);
             state.owing = if is_over { Owing::No } else { Owing::Again };
             if let Some(hold) = &gone {
@@ -222,7 +226,8 @@ impl Drop for Answered<'_> {
 /// The release of an id in the background, until nothing can be left of it.
 struct Undo {
     release: Release,
-    _counted: Undoing,
+    /// `None`: the user's recorder panicked.
+    _counted: Option<Undoing>,
     /// When the lease and the place have certainly ended, and no acquire can run.
     ends: Instant,
     refused: Backoff,
@@ -245,7 +250,7 @@ impl Undo {
         });
         let late = late.map_or(Duration::ZERO, |until| until.since(now));
         Self {
-            _counted: lock.engine.metrics.undoing(),
+            _counted: catch_unwind(AssertUnwindSafe(|| lock.engine.metrics.undoing())).ok(),
             ends: Instant::now() + late + longest,
             refused: REFUSED,
             is_over: false,
@@ -315,8 +320,13 @@ impl Undo {
             Some(turn) => turn,
             None => lock.engine.background.turn(&lock.server()).await,
         };
-        let connection = self.release.connection().await?;
-        self.release.run(&connection).await
+        let released = async {
+            let connection = self.release.connection().await?;
+            self.release.run(&connection).await
+        };
+        // Code of the user can panic, such as a `tracing` layer, before the command has left.
+        let panicked = |_| Fault::new(FaultKind::TimedOut, Sent::Unknown, "code of the program panicked");
+        AssertUnwindSafe(released).catch_unwind().await.map_err(panicked).flatten()
     }
 
     /// Pauses. During a shutdown, the pause is short.
@@ -367,6 +377,20 @@ impl Grant {
             });
         }
         reply
+    }
+
+    /// Releases once more what the future of a caller began to release, and perhaps nobody polls.
+    pub(crate) fn release_again(self: &Arc<Self>) {
+        let begins = |state: &mut State| {
+            let is_left = state.owing == Owing::Release;
+            if is_left {
+                state.owing = Owing::Again;
+            }
+            is_left
+        };
+        if self.ask(begins) {
+            drop(Owed::new(self));
+        }
     }
 
     /// Waits until a release that is under way was answered.

@@ -114,7 +114,7 @@ pub(super) enum Owing {
     No,
     /// A release is under way, or about to be.
     Release,
-    /// A release was answered. Another one follows when no acquire can run any more.
+    /// A release was answered, and another one follows when no acquire can run any more. Or a shutdown releases in place of a future.
     Again,
 }
 
