@@ -48,14 +48,25 @@ impl Watched {
 
     /// Waits until `is` returns true for the number.
     pub(crate) async fn until(&self, is: impl Fn(u64) -> bool) {
-        loop {
-            // `notified` comes before `is`, so a change between the two calls is not missed: `notify_waiters` also
-            // wakes a future that was never polled.
-            let changed = self.changed.notified();
-            if is(self.get()) {
-                return;
-            }
-            changed.await;
+        until(&self.changed, || is(self.get())).await;
+    }
+
+    /// Waits until the number is greater than what was seen last.
+    pub(crate) async fn next(&self, seen: &mut u64) {
+        self.until(|value| value > *seen).await;
+        *seen = self.get();
+    }
+}
+
+/// Waits until `is` returns true. Whoever makes it true calls `notify_waiters` after that.
+pub(crate) async fn until(changed: &Notify, is: impl Fn() -> bool) {
+    loop {
+        // `notified` comes before `is`, so a change between the two calls is not missed: `notify_waiters` also
+        // wakes a future that was never polled.
+        let changed = changed.notified();
+        if is() {
+            return;
         }
+        changed.await;
     }
 }

@@ -4,10 +4,10 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tracing::Span;
+use tracing::Instrument;
 
 use crate::base::clock::{self, Moment};
-use crate::base::error::{Error, LockId, Lost, Result};
+use crate::base::error::{Error, Lost, Result};
 use crate::base::options;
 use crate::engine::grant::pending::PendingHold;
 use crate::engine::grant::sharing::GivenBack;
@@ -16,15 +16,13 @@ use crate::engine::handle::Handle;
 use crate::engine::hold::Hold;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::retry::Tries;
-use crate::protocol::PermitIds;
-use crate::telemetry::{self, inside};
 
 /// One hold on a lock. Dropping it releases the lock in the background.
 #[allow(unnameable_types, unreachable_pub, reason = "the sealed part of a public trait takes it")]
 #[allow(missing_debug_implementations, reason = "nobody outside has one")]
 pub struct HeldLock {
-    hold: Arc<Hold>,
-    grant: Arc<Grant>,
+    pub(crate) hold: Arc<Hold>,
+    pub(crate) grant: Arc<Grant>,
     part: PartKey,
     /// The hold was released or leaked.
     is_over: bool,
@@ -57,50 +55,11 @@ impl HeldLock {
         Ok(held)
     }
 
-    pub(crate) const fn grant(&self) -> &Arc<Grant> {
-        &self.grant
-    }
-
     /// Keeps the lock held for so long, even if the guard is released before, or the hold is lost for this client.
     pub(crate) fn stays(&self, least: Option<Duration>, now: Moment) {
         if let Some(least) = least {
             self.grant.lasts_until(now.plus(least), &self.hold, now);
         }
-    }
-
-    /// Puts later events about the hold into this span.
-    pub(crate) fn begins(&self, span: Span) {
-        self.hold.begins(span);
-    }
-
-    pub(crate) fn metrics(&self) -> &telemetry::Held {
-        self.hold.metrics()
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.grant.lock.name
-    }
-
-    pub(crate) fn lock(&self) -> LockId {
-        self.hold.lock()
-    }
-
-    pub(crate) fn loss(&self) -> Lost {
-        self.hold.loss()
-    }
-
-    pub(crate) fn token(&self) -> Option<u64> {
-        self.grant.token()
-    }
-
-    /// The ids of the permits, if this is a hold of a semaphore.
-    pub(crate) fn permits(&self) -> Option<PermitIds> {
-        self.grant.permits()
-    }
-
-    /// The field of the hold in the lock's hash.
-    pub(crate) fn owner_id(&self) -> String {
-        self.grant.field()
     }
 
     pub(crate) fn is_lost(&self) -> bool {
@@ -143,7 +102,7 @@ impl HeldLock {
         if was_lost || self.hold.is_lost(now) {
             // Perhaps the watchdog found it meanwhile. The background releases what the server can still have.
             self.hold.tell_gone(now);
-            return Err(Error::NotHeld(self.loss()));
+            return Err(Error::NotHeld(self.hold.loss()));
         }
         // Pinned where it is made, as it is large.
         let releasing = pin!(async {
@@ -154,10 +113,10 @@ impl HeldLock {
                 GivenBack::Owed(owed) => owed.release_for_guard().await.map(|()| !self.hold.is_removed()),
             }
         });
-        match inside(&self.hold.span(), releasing).await {
+        match releasing.instrument(self.hold.span()).await {
             Ok(true) => Ok(()),
-            Ok(false) => Err(Error::NotHeld(self.loss())),
-            Err(fault) => Err(Error::of_lock(self.lock(), fault)),
+            Ok(false) => Err(Error::NotHeld(self.hold.loss())),
+            Err(fault) => Err(Error::of_lock(self.hold.lock(), fault)),
         }
     }
 
@@ -172,7 +131,7 @@ impl HeldLock {
 
     /// Renews the lease for a time that the caller chose.
     pub(crate) async fn extend(&self, lease: Duration) -> Result<()> {
-        let lost = || Err(Error::Lost(self.loss()));
+        let lost = || Err(Error::Lost(self.hold.loss()));
         if self.is_lost() {
             return lost();
         }
@@ -186,11 +145,11 @@ impl HeldLock {
             }
             Ok(())
         };
-        let extended = inside(&self.hold.span(), pin!(extended)).await;
+        let extended = pin!(extended).instrument(self.hold.span()).await;
         if self.is_lost() {
             return lost();
         }
-        extended.map_err(|fault| Error::of_lock(self.lock(), fault))
+        extended.map_err(|fault| Error::of_lock(self.hold.lock(), fault))
     }
 }
 

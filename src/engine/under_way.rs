@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use slab::Slab;
 use tokio::sync::Notify;
 
-use crate::base::sync::{lock, nothing_is_locked};
+use crate::base::sync::{lock, nothing_is_locked, until};
 
 pub(crate) struct UnderWay<T> {
     list: Mutex<List<T>>,
@@ -57,18 +57,8 @@ impl<T: Send + Sync> UnderWay<T> {
 
     /// Waits until the list is empty.
     pub(crate) async fn all_ended(&self) {
-        loop {
-            let ended = self.all_ended.notified();
-            let is_empty = {
-                let mut list = lock(&self.list);
-                list.is_awaited = true;
-                list.pending.is_empty()
-            };
-            if is_empty {
-                return;
-            }
-            ended.await;
-        }
+        lock(&self.list).is_awaited = true;
+        until(&self.all_ended, || lock(&self.list).pending.is_empty()).await;
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<T>> {

@@ -134,11 +134,10 @@ pub(super) struct Announcer {
 }
 
 impl Announcer {
-    /// `None`: the guard is being released.
-    pub(super) fn new(guard: &LockGuard<FencingToken>) -> Option<Self> {
-        let grant = guard.grant()?;
+    pub(super) fn new(guard: &LockGuard<FencingToken>) -> Self {
+        let grant = guard.grant();
         let lock = Arc::clone(&grant.lock);
-        Some(Self { owner: grant.field(), identity: identity(&lock.engine.config), lock })
+        Self { owner: grant.field(), identity: identity(&lock.engine.config), lock }
     }
 
     /// Announces this instead of what was announced before.
@@ -188,11 +187,11 @@ mod tests {
         let locks = LockClient::connect(Source::stream(server.connector())).await.unwrap();
         let (mut first, mut second) = (locks.fenced_lock("a"), locks.fenced_lock("a"));
         let stale = first.lock().await.unwrap();
-        let stale_announcer = Announcer::new(&stale).expect("it is held");
+        let stale_announcer = Announcer::new(&stale);
         stale_announcer.announce(b"stale").await.unwrap();
         assert!(second.force_unlock().await.unwrap());
         let guard = second.lock().await.unwrap();
-        let announcer = Announcer::new(&guard).expect("it is held");
+        let announcer = Announcer::new(&guard);
         announcer.announce(b"new").await.unwrap();
         let refused = stale_announcer.announce(b"stale").await;
         assert!(matches!(refused, Err(Error::NotHeld(_))), "{refused:?}");

@@ -287,7 +287,7 @@ impl Candidate {
             biased;
             () = asked => Err(STEPPED_DOWN),
             () = self.time_is_up() => Err(TIME_IS_UP),
-            () = self.keep_announced(announcer.as_ref(), &guard) => unreachable!("it never ends"),
+            () = self.keep_announced(&announcer, &guard) => unreachable!("it never ends"),
             done = guard.run(work(leadership)) => Ok(done),
         };
         // The `select!` has dropped the work. Dropping `ends` tells the tasks that the work started, before the lock is
@@ -317,9 +317,9 @@ impl Candidate {
     }
 
     /// Tells those who watch that this candidate leads, and keeps what it announces on the server. Never ends.
-    async fn keep_announced(&self, announcer: Option<&Announcer>, guard: &LockGuard<FencingToken>) {
+    async fn keep_announced(&self, announcer: &Announcer, guard: &LockGuard<FencingToken>) {
         let mut pause = FIRST_PAUSE;
-        while let Some(announcer) = announcer {
+        loop {
             let next = match announcer.announce(&self.announcement).await {
                 Ok(()) if self.announcement.is_empty() => break,
                 Ok(()) => {

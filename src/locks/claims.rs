@@ -5,6 +5,8 @@ use std::panic::Location;
 use std::pin::pin;
 use std::sync::Arc;
 
+use tracing::Instrument;
+
 use super::guard::LockGuard;
 use super::span::AcquireSpan;
 use crate::base::error::Result;
@@ -12,7 +14,6 @@ use crate::base::options::LockOptions;
 use crate::base::token::FencingToken;
 use crate::diagnosis::check_rights;
 use crate::engine::{self, Engine, Handle, WaitLimit};
-use crate::telemetry::inside;
 
 /// A group of names, of which each call claims the first one that is free. For workers that share jobs.
 ///
@@ -126,7 +127,7 @@ impl Claims {
         async move {
             let acquiring =
                 AcquireSpan::begin((group.name(), group.lock_type(), &group.metrics), WaitLimit::None);
-            let held = inside(acquiring.span(), pin!(engine::claim(&group, &names, caller))).await;
+            let held = pin!(engine::claim(&group, &names, caller)).instrument(acquiring.span.clone()).await;
             let claimed = held.map(|held| held.map(LockGuard::one));
             acquiring.ends(&claimed);
             claimed

@@ -84,13 +84,13 @@ impl Extra for () {
 impl Extra for FencingToken {
     fn of(held: &HeldLock) -> Self {
         // An attempt that is granted without a token fails, so every held fenced lock has a token.
-        held.token().expect("BUG: an acquire of a fenced lock ended without a token").into()
+        held.grant.token().expect("BUG: an acquire of a fenced lock ended without a token").into()
     }
 }
 
 impl Extra for PermitId {
     fn of(held: &HeldLock) -> Self {
-        Self::first(held.permits().expect("BUG: an acquire of a semaphore ended without permits"))
+        Self::first(held.grant.permits().expect("BUG: an acquire of a semaphore ended without permits"))
     }
 }
 
@@ -112,7 +112,7 @@ impl<T> LockGuard<T> {
 
     /// Puts later events about the holds into this span.
     pub(super) fn begins(&self, span: &Span) {
-        self.holds.iter().for_each(|held| held.begins(span.clone()));
+        self.holds.iter().for_each(|held| held.hold.begins(span.clone()));
     }
 
     /// Returns the name of the lock, as it was given. Asks no server.
@@ -123,7 +123,7 @@ impl<T> LockGuard<T> {
     /// # }
     /// ```
     pub fn name(&self) -> &str {
-        self.whole.as_ref().map_or_else(|| self.holds[0].name(), |whole| &whole.id.name)
+        self.whole.as_ref().map_or_else(|| &*self.holds[0].grant.lock.name, |whole| &whole.id.name)
     }
 
     /// Returns the owner of this hold, as the server knows it and as [`inspect`](crate::LockClient::inspect) shows it. Asks no
@@ -140,7 +140,7 @@ impl<T> LockGuard<T> {
     /// # Ok(()) }
     /// ```
     pub fn owner_id(&self) -> String {
-        self.holds.iter().map(HeldLock::owner_id).collect::<Vec<_>>().join(", ")
+        self.holds.iter().map(|held| held.grant.field()).collect::<Vec<_>>().join(", ")
     }
 
     /// Releases the hold. After the last hold of its owner, the lock is free and a waiter is woken, or another owner of this client holds it.
@@ -475,9 +475,8 @@ impl<T> LockGuard<T> {
         LockGuard { holds: self.holds, whole: self.whole, extra: () }
     }
 
-    /// What the server has of the hold, if the guard is not being released.
-    pub(crate) fn grant(&self) -> Option<&Arc<Grant>> {
-        Some(self.holds[0].grant())
+    pub(crate) fn grant(&self) -> &Arc<Grant> {
+        &self.holds[0].grant
     }
 }
 
@@ -544,7 +543,7 @@ impl LockGuard<PermitId> {
     }
 
     fn permit_ids(&self) -> PermitIds {
-        self.holds[0].permits().expect("BUG: an acquire of a semaphore ended without permits")
+        self.holds[0].grant.permits().expect("BUG: an acquire of a semaphore ended without permits")
     }
 }
 
@@ -552,8 +551,8 @@ impl LockGuard<PermitId> {
 fn loss(holds: &[HeldLock], whole: Option<&Whole>) -> Option<Lost> {
     let mut lost = holds.iter().filter(|held| held.is_lost());
     let first = lost.next()?;
-    let Some(whole) = whole else { return Some(first.loss()) };
-    (holds.len() - 1 - lost.count() < whole.needed).then(|| whole.loss(&first.loss()))
+    let Some(whole) = whole else { return Some(first.hold.loss()) };
+    (holds.len() - 1 - lost.count() < whole.needed).then(|| whole.loss(&first.hold.loss()))
 }
 
 /// Returns the guard of an acquire without a time limit.

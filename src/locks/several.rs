@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::{FutureExt, join_all, ready, select_all};
 use smallvec::{SmallVec, smallvec};
+use tracing::Instrument;
 
 use super::guard::{Extra, LockGuard};
 use super::span::AcquireSpan;
@@ -19,7 +20,6 @@ use crate::base::{Caller, clock};
 use crate::engine::{self, Handle, HeldLock, LockRef, PendingHold, WaitLimit, end_of};
 use crate::protocol::LockType;
 use crate::store::Identity;
-use crate::telemetry::inside;
 
 /// Back-off after a round that acquired some locks, but too few.
 const SPLITS: Backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
@@ -147,7 +147,7 @@ impl Locks {
             let holds = Box::pin(acquire(&mut self.each, whole.needed, limit, caller)).await?;
             Ok(holds.map(|holds| LockGuard::several(holds, whole)))
         });
-        let guard = inside(acquiring.span(), acquired).await;
+        let guard = acquired.instrument(acquiring.span.clone()).await;
         acquiring.ends(&guard);
         guard.map(end)
     }
@@ -248,7 +248,7 @@ async fn acquire(
             let now = clock::now();
             // What a failed round acquires ends at once, so the shortest hold begins here.
             holds.iter().for_each(|(_, held)| held.stays(min_hold, now));
-            let counted = holds.iter().map(|(_, held)| held.metrics());
+            let counted = holds.iter().map(|(_, held)| &held.hold.metrics);
             each[0].metrics.granted_together((start, now), holds.len() - needed, counted);
             return Ok(Some(holds.into_iter().map(|(_, held)| held).collect()));
         }

@@ -16,7 +16,7 @@ pub(crate) struct AcquireSpan {
     kind: LockType,
     limit: WaitLimit,
     metrics: OfLock,
-    span: Span,
+    pub(super) span: Span,
     outcome: Acquired,
 }
 
@@ -30,10 +30,6 @@ impl AcquireSpan {
             outcome = Empty
         );
         Self { kind, limit, metrics: metrics.clone(), span, outcome: Acquired::Cancelled }
-    }
-
-    pub(crate) const fn span(&self) -> &Span {
-        &self.span
     }
 
     /// It ended, and the caller is not in its span any more. So the span of the hold has the same parent.

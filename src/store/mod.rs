@@ -39,7 +39,7 @@ use self::topology::{Answer, Group, Topology};
 use crate::base::config::{LockConfig, Replication};
 use crate::base::error::{ConfigError, Error};
 use crate::base::fault::{Fault, FaultKind, Sent};
-use crate::base::sync::lock;
+use crate::base::sync::{Watched, lock};
 use crate::base::thread::Thread;
 use crate::protocol::{Call, RELEASED, Reply, self_test_keys};
 
@@ -48,7 +48,6 @@ pub(crate) use error::OpenError;
 pub(crate) use messages::Listener;
 pub(crate) use source::Identity;
 pub use source::Source;
-pub(crate) use topology::Switches;
 
 /// What a server says, unasked, of the keys that a renewal has read.
 #[derive(Clone, Copy, Debug)]
@@ -141,8 +140,8 @@ impl Store {
     }
 
     /// Tells when another server becomes the master. `None`: that cannot be.
-    pub(crate) fn switches(&self) -> Option<Switches> {
-        self.can_switch().then(|| Switches::of(&self.topology.switches))
+    pub(crate) fn switches(&self) -> Option<Arc<Watched>> {
+        self.can_switch().then(|| Arc::clone(&self.topology.switches))
     }
 
     /// How often another server became the master.

@@ -44,7 +44,8 @@ impl OfClient {
         if !IS_RECORDING {
             return OfLock::default();
         }
-        let new = || OfLock::new(lock_type, group.cloned());
+        let new =
+            || OfLock(Some(Arc::new(Locks { lock_type, group: group.cloned(), series: OnceLock::new() })));
         match group {
             None => self.without_group[lock_type as usize].get_or_init(new).clone(),
             Some(group) => {
@@ -54,9 +55,8 @@ impl OfClient {
     }
 
     /// A release or an undo in the background begins. It ends when the result is dropped.
-    pub(crate) fn undoing(&self) -> Undoing {
-        self.undos.increment(1);
-        Undoing(self.undos.clone())
+    pub(crate) fn undoing(&self) -> Counted {
+        Counted::begins(&self.undos)
     }
 }
 
@@ -100,10 +100,6 @@ impl Locks {
 }
 
 impl OfLock {
-    fn new(lock_type: LockType, group: Option<Cow<'static, str>>) -> Self {
-        Self(Some(Arc::new(Locks { lock_type, group, series: OnceLock::new() })))
-    }
-
     fn series(&self) -> Option<&Series> {
         self.0.as_ref().map(|locks| locks.series.get_or_init(|| locks.make_series()))
     }
@@ -120,9 +116,9 @@ impl OfLock {
         }
     }
 
-    /// For a call that perhaps has to wait.
-    pub(crate) const fn waiting(&self) -> Waiting<'_> {
-        Waiting { of: self, is_counted: false }
+    /// A call begins to wait. It ends when the result is dropped.
+    pub(crate) fn waiting(&self) -> Option<Counted> {
+        self.series().map(|series| Counted::begins(&series.waiters))
     }
 
     /// An acquire that began at `start` was granted, and a hold begins. When the result is dropped, the hold ends at the latest.
@@ -164,34 +160,8 @@ impl OfLock {
     }
 }
 
-/// A call that perhaps waits.
-pub(crate) struct Waiting<'a> {
-    of: &'a OfLock,
-    is_counted: bool,
-}
-
-impl Waiting<'_> {
-    /// From here on the call waits, until this value is dropped.
-    pub(crate) fn begins(&mut self) {
-        if let Some(series) = self.of.series()
-            && !std::mem::replace(&mut self.is_counted, true)
-        {
-            series.waiters.increment(1);
-        }
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        if self.is_counted
-            && let Some(series) = self.of.series()
-        {
-            series.waiters.decrement(1);
-        }
-    }
-}
-
 /// A hold. The default is a hold that is not counted.
+#[derive(Default)]
 pub(crate) struct Held {
     of: OfLock,
     since: Moment,
@@ -245,12 +215,6 @@ impl Held {
     }
 }
 
-impl Default for Held {
-    fn default() -> Self {
-        Self { of: OfLock::default(), since: Moment::PAST, is_over: AtomicBool::new(false), guard: None }
-    }
-}
-
 impl Drop for Held {
     fn drop(&mut self) {
         if self.of.0.is_some() && !*self.is_over.get_mut() {
@@ -293,10 +257,17 @@ impl Renewing {
     }
 }
 
-/// A release or an undo in the background.
-pub(crate) struct Undoing(Gauge);
+/// Something that a gauge counts until this is dropped.
+pub(crate) struct Counted(Gauge);
 
-impl Drop for Undoing {
+impl Counted {
+    fn begins(gauge: &Gauge) -> Self {
+        gauge.increment(1);
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Counted {
     fn drop(&mut self) {
         self.0.decrement(1);
     }
@@ -376,16 +347,8 @@ impl Drop for Command<'_> {
 }
 
 /// Counts how often the runtime of the program stood still.
-pub(crate) struct Stalls(Counter);
-
-impl Stalls {
-    pub(crate) fn new() -> Self {
-        Self(counter(table::STALLS, &[]))
-    }
-
-    pub(crate) fn count(&self) {
-        self.0.increment(1);
-    }
+pub(crate) fn stalls() -> Counter {
+    counter(table::STALLS, &[])
 }
 
 /// Counts the connections for this use that are replaced.

@@ -220,8 +220,7 @@ impl Call<'_> {
     /// Stands in the line until the call gets the lock, or its time is up.
     async fn stands(&mut self, place: Place<Offer>) -> Result<Option<HeldLock>> {
         let Handle { lock, owner, metrics, .. } = self.handle;
-        let mut waiting = metrics.waiting();
-        waiting.begins();
+        let _waiting = metrics.waiting();
         loop {
             let Some(got) = self.waits(&place).await? else { return self.end_of_time(place).await };
             let now = clock::now();

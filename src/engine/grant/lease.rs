@@ -140,14 +140,6 @@ impl Lease {
         self.granted_at.is_some()
     }
 
-    pub(super) fn was_granted_since(&self, earliest: Moment) -> bool {
-        self.granted_at.is_some_and(|at| at >= earliest)
-    }
-
-    pub(super) fn is_younger_than(&self, time: Duration, now: Moment) -> bool {
-        self.granted_at.is_some_and(|at| now.since(at) < time)
-    }
-
     /// Records that a command that was sent at `sent` set this lease on the server. Returns the deadline.
     pub(super) fn is_kept_for(&mut self, lease: Duration, sent: Moment) -> Moment {
         let deadline = lease::deadline(sent, lease);

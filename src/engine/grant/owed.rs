@@ -1,7 +1,6 @@
 //! An id that nobody needs any more, its release, and the hold count that an inner release shows.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,16 +16,15 @@ use crate::base::error::LockId;
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::jitter::Backoff;
 use crate::base::limits::limits;
-use crate::base::sync::nothing_is_locked;
+use crate::base::sync::{nothing_is_locked, until};
 use crate::base::timer::{Instant, sleep, timeout};
 use crate::engine::background::{Job, Turn};
 use crate::engine::hold::Hold;
-use crate::engine::line::lines::Receivers;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::retry::Tries;
 use crate::protocol::{AcquireReply, Call, ReleaseReply};
 use crate::store::Connection;
-use crate::telemetry::Undoing;
+use crate::telemetry::Counted;
 
 /// The shortest time that Redis can count.
 pub(super) const SHORTEST: Duration = Duration::from_millis(1);
@@ -227,7 +225,7 @@ impl Drop for Answered<'_> {
 struct Undo {
     release: Release,
     /// `None`: the user's recorder panicked.
-    _counted: Option<Undoing>,
+    _counted: Option<Counted>,
     /// When the lease and the place have certainly ended, and no acquire can run.
     ends: Instant,
     refused: Backoff,
@@ -371,8 +369,8 @@ impl Grant {
             // so the number is not exact there.
             let is_exact = !has_others && !self.lock.engine.store.is_cluster();
             line.release_ended(match reply {
-                Ok(ReleaseReply::Released { receivers }) if is_exact => Some(Receivers::Exactly(receivers)),
-                Ok(ReleaseReply::Released { .. }) => Some(Receivers::PerhapsOthers),
+                Ok(ReleaseReply::Released { receivers }) if is_exact => Some(receivers),
+                Ok(ReleaseReply::Released { .. }) => Some(u32::MAX),
                 _ => None,
             });
         }
@@ -395,14 +393,7 @@ impl Grant {
 
     /// Waits until a release that is under way was answered.
     pub(crate) async fn until_released(&self) {
-        loop {
-            let mut released = pin!(self.released.notified());
-            released.as_mut().enable(); // enlist first, then look
-            if !self.blocks() {
-                return;
-            }
-            released.await;
-        }
+        until(&self.released, || !self.blocks()).await;
     }
 
     /// Shows the hold count of an owner that released an inner hold, and retries after faults. Returns whether the server still has the hold.
@@ -420,7 +411,7 @@ impl Grant {
             // Perhaps this client released the hold meanwhile. The answer to that says whether the hold was lost.
             let _ = timeout(config.command_timeout(), self.until_released()).await;
         }
-        Ok(is_there || !self.ask(|state| state.is_gone()))
+        Ok(is_there || !self.ask(|state| state.is_gone))
     }
 
     /// Shows the hold count of an owner. Returns whether the server has the hold.

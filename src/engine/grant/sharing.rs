@@ -97,7 +97,7 @@ impl Grant {
     /// The hold stays on the server all the time, so no other client can enter in between.
     fn hand_over(self: &Arc<Self>, part: PartKey, hold: &Arc<Hold>, now: Moment) -> Option<GivenBack> {
         let engine = &self.lock.engine;
-        let (line, _) = self.waiters().filter(|_| !hold.is_of_member() && engine.check_open().is_ok())?;
+        let (line, _) = self.waiters().filter(|_| !hold.term.is_member && engine.check_open().is_ok())?;
         let (epoch, rules) = (self.epoch(), self.rules());
         let terms = Terms { lease: rules.lease, count: 1, is_usual: true, linger: None };
         let (time, since) = line.with(|state| state.takes_over(terms, rules.sharing))?;

@@ -141,7 +141,7 @@ pub(super) struct State {
     /// A shutdown gave the acquires under way up, because nobody polled them. They get no hold.
     is_given_up: bool,
     /// An answer said that the server has nothing.
-    is_gone: bool,
+    pub(super) is_gone: bool,
     /// The server has a place in the queue of a fair lock.
     pub(super) has_place: bool,
     pub(super) epoch: Epoch,
@@ -357,11 +357,6 @@ impl State {
         }
     }
 
-    /// Whether a command or a release found that the hold was lost.
-    pub(super) const fn is_gone(&self) -> bool {
-        self.is_gone
-    }
-
     /// Whether an owner has a hold, or acquires.
     pub(super) fn has(&self, key: PartKey) -> bool {
         self.part(key).is_some()
@@ -427,16 +422,11 @@ impl State {
         self.is_moved |= std::mem::take(&mut self.is_offered);
     }
 
-    /// Whether the hold is offered to a waiter, or kept for the waiting readers.
-    pub(super) const fn is_offered(&self) -> bool {
-        self.is_offered
-    }
-
     /// Whether owners with usual terms can get the hold without asking the server, if it was granted less than `time` ago.
     fn is_shareable(&self, time: Duration, epoch: Epoch, now: Moment, rules: &Rules) -> bool {
         let is_young = match self.lingers {
             Some(lingering) => now < lingering.until,
-            None => self.lease.is_younger_than(time, now),
+            None => self.lease.granted_at.is_some_and(|at| now.since(at) < time),
         };
         is_young
             && !self.is_given_up
@@ -462,7 +452,7 @@ impl State {
             && self.sharing == Sharing::Offers
             && hold.is_usual()
             && !hold.is_lost(now)
-            && self.lease.was_granted_since(granted_at)
+            && self.lease.granted_at.is_some_and(|at| at >= granted_at)
             && !self.is_kept(now)
             && self.is_shareable(time, epoch, now, rules);
         if is_fit {
@@ -549,7 +539,7 @@ impl State {
     /// Reserves the hold for this owner: from here on, no other owner of this client gets it. False: the owner does not hold the
     /// lock, or not alone.
     pub(super) fn reserves(&mut self, key: PartKey, now: Moment) -> bool {
-        let is_alone = self.live(key, now) > 0 && self.parts.len() == 1 && !self.is_offered();
+        let is_alone = self.live(key, now) > 0 && self.parts.len() == 1 && !self.is_offered;
         if is_alone {
             self.closes();
         }
@@ -561,7 +551,7 @@ impl State {
         let mut wanted = Wanted::default();
         for Guard { hold, is_leaked } in self.guards() {
             match hold.renewed_lease(rules.lease).filter(|_| !is_leaked) {
-                Some(lease) => wanted.renews(lease, hold.ends()),
+                Some(lease) => wanted.renews(lease, hold.term.ends),
                 None if !self.lease.outlasts => {}
                 None if *is_leaked => wanted.acts(hold.deadline().minus(EARLY)),
                 None => wanted.acts(hold.deadline()),

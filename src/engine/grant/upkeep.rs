@@ -22,7 +22,7 @@ impl Grant {
         let connection = self.lock.connection().await?;
         let sent = clock::now();
         // Cap the lease at the end of the longest hold. Otherwise the server would keep the lock beyond that.
-        let lease = hold.ends().map_or(lease, |ends| lease.min(ends.since(sent).max(SHORTEST)));
+        let lease = hold.term.ends.map_or(lease, |ends| lease.min(ends.since(sent).max(SHORTEST)));
         let rules = self.rules();
         self.event(sent, |state| {
             // From here on, the server can keep the lock for longer than the holds last, even if the answer is lost.
@@ -65,7 +65,7 @@ impl Grant {
             if lease.is_none() {
                 renewal.end();
             } else if let Some(first) = state.first() {
-                renewing.begins(first.metrics(), key.0);
+                renewing.begins(&first.metrics, key.0);
             }
             lease
         };

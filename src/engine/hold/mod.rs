@@ -38,12 +38,12 @@ const REMOVED: u64 = 1;
 /// a metrics recorder or a waker can run any code. [`tell_loss`](Self::tell_loss) tells, with nothing locked.
 pub(crate) struct Hold {
     deadline: AtomicU64,
-    term: Term,
+    pub(crate) term: Term,
     end_notify: Notify,
     lock: Arc<dyn Named>,
     /// [`HELD`], [`GIVEN_BACK`], or [`REPORTED`] and the number of the cause.
     report: AtomicU8,
-    metrics: telemetry::Held,
+    pub(crate) metrics: telemetry::Held,
     /// The span of the hold, if a subscriber wants it. Boxed, because a process can have many holds.
     span: OnceLock<Box<Span>>,
 }
@@ -113,10 +113,6 @@ impl Hold {
         Lost { lock: self.lock(), cause: cause.copied().unwrap_or(LossCause::Removed) }
     }
 
-    pub(crate) const fn is_of_member(&self) -> bool {
-        self.term.is_member
-    }
-
     pub(crate) const fn is_watched(&self) -> bool {
         !matches!(self.term.renews, Renews::Nothing)
     }
@@ -134,15 +130,6 @@ impl Hold {
     /// Whether the watchdog renews the hold with the lease of the configuration, as long as somebody has it.
     pub(crate) const fn is_usual(&self) -> bool {
         matches!(self.term.renews, Renews::Usual) && self.term.ends.is_none()
-    }
-
-    /// The moment at which the hold ends, even if its lease is renewed.
-    pub(crate) const fn ends(&self) -> Option<Moment> {
-        self.term.ends
-    }
-
-    pub(crate) const fn metrics(&self) -> &telemetry::Held {
-        &self.metrics
     }
 
     /// Puts later events about the hold into this span. The span ends with the last reference to this hold.
@@ -212,9 +199,8 @@ impl Hold {
     /// second.
     pub(crate) async fn ended(&self) -> bool {
         loop {
-            let mut end_notify = std::pin::pin!(self.end_notify.notified());
-            // Enlist first, then look: an end in between is not missed.
-            end_notify.as_mut().enable();
+            // Before the look, so an end in between is not missed.
+            let end_notify = self.end_notify.notified();
             if self.is_given_back() {
                 return true;
             }

@@ -6,7 +6,6 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
@@ -19,7 +18,7 @@ use tokio::sync::Notify;
 use super::state::{self, Kind, Polled, Terms, Ticket};
 use crate::base::clock::{self, Moment};
 use crate::base::error::Error;
-use crate::base::sync::{MutexGuard, lock, nothing_is_locked};
+use crate::base::sync::{MutexGuard, lock, nothing_is_locked, until};
 use crate::base::task;
 use crate::protocol::LockKeys;
 use crate::store::Store;
@@ -84,14 +83,6 @@ struct Inner<O: Offered> {
     has_task: bool,
     /// The line was removed from the map.
     is_removed: bool,
-}
-
-/// Whom the message about a release reached.
-#[derive(Clone, Copy)]
-pub(crate) enum Receivers {
-    /// The number of connections, perhaps including the one of this client.
-    Exactly(u32),
-    PerhapsOthers,
 }
 
 /// A call that attempts for itself. A reader has a line: it also attempts for the readers that come meanwhile.
@@ -407,18 +398,11 @@ impl<O: Offered> Line<O> {
 
     /// Waits until what the line had on the server has ended, unless others stand in it.
     pub(crate) async fn ended(&self) {
-        loop {
-            let mut changed = pin!(self.changed.notified());
-            changed.as_mut().enable(); // enlist first, then look
-            let is_over = {
-                let inner = lock(&self.inner);
-                !inner.has_task || !inner.state.is_empty()
-            };
-            if is_over {
-                return;
-            }
-            changed.await;
-        }
+        let is_over = || {
+            let inner = lock(&self.inner);
+            !inner.has_task || !inner.state.is_empty()
+        };
+        until(&self.changed, is_over).await;
     }
 
     /// The channel that wakes the line.
@@ -431,16 +415,12 @@ impl<O: Offered> Line<O> {
         self.wake.notified().await;
     }
 
-    /// Records how the release of a hold ended. `receivers`: whom its message reached. `None`: the release released nothing, or its
-    /// outcome is unknown.
-    pub(crate) fn release_ended(&self, receivers: Option<Receivers>) {
+    /// Records how the release of a hold ended. `receivers`: how many connections its message reached, perhaps with that of this client.
+    /// `None`: the release released nothing, or its outcome is unknown.
+    pub(crate) fn release_ended(&self, receivers: Option<u32>) {
         self.change(|state, now| {
             let own = u32::from(state.gets_messages());
-            let others_wait = receivers.map(|receivers| match receivers {
-                Receivers::Exactly(reached) => reached > own,
-                Receivers::PerhapsOthers => true,
-            });
-            state.release_ended(others_wait, now)
+            state.release_ended(receivers.map(|reached| reached > own), now)
         });
     }
 }

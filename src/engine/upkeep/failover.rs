@@ -12,22 +12,25 @@ use futures_util::{FutureExt, StreamExt, stream};
 
 use crate::base::fault::Fault;
 use crate::base::limits::limits;
+use crate::base::sync::Watched;
 use crate::engine::retry::Tries;
 use crate::engine::shared::Engine;
 use crate::protocol::{Call, ReleaseReply};
-use crate::store::{Route, Switches};
+use crate::store::Route;
 
 /// Renews all holds after each switch to another master, until the engine ends.
-pub(crate) async fn renew_on_each(mut switches: Switches, engine: Weak<Engine>) {
-    while switches.next().await {
+pub(crate) async fn renew_on_each(switches: Arc<Watched>, mut seen: u64, engine: Weak<Engine>) {
+    loop {
+        switches.next(&mut seen).await;
         let Some(engine) = engine.upgrade() else { return };
         engine.renewals.rush();
     }
 }
 
 /// Does the rest after each switch to another master, until the engine ends.
-pub(crate) async fn act_on_each(mut switches: Switches, engine: Weak<Engine>) {
-    while switches.next().await {
+pub(crate) async fn act_on_each(switches: Arc<Watched>, mut seen: u64, engine: Weak<Engine>) {
+    loop {
+        switches.next(&mut seen).await;
         let Some(engine) = engine.upgrade() else { return };
         engine.heartbeats.rush();
         engine.lines.wake_all();

@@ -35,9 +35,10 @@ pub(crate) async fn start(
     let upkeep = store.thread().runtime();
     engine.renewals.start(upkeep, renewal::Renewal::new(Arc::clone(store), config, waits));
     engine.heartbeats.start(&Handle::current(), heartbeat::Heartbeat::new(Arc::clone(store), config));
-    if let (Some(first), Some(second)) = (store.switches(), store.switches()) {
-        task::spawn_on(upkeep, failover::renew_on_each(first, Arc::downgrade(&engine)));
-        task::spawn(failover::act_on_each(second, Arc::downgrade(&engine)));
+    if let Some(switches) = store.switches() {
+        let seen = switches.get();
+        task::spawn_on(upkeep, failover::renew_on_each(Arc::clone(&switches), seen, Arc::downgrade(&engine)));
+        task::spawn(failover::act_on_each(switches, seen, Arc::downgrade(&engine)));
     }
     Ok(engine)
 }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use crate::base::clock::{self, Moment};
 use crate::base::sync::lock;
 use crate::base::task;
-use crate::telemetry::Stalls;
+use crate::telemetry::{Counter, stalls};
 
 /// Asks the runtime of the program whether it runs.
 pub(super) struct Pulse {
@@ -19,7 +19,7 @@ pub(super) struct Pulse {
     patience: Duration,
     asks: Sender<()>,
     state: Arc<Mutex<State>>,
-    stalls: Stalls,
+    stalls: Counter,
 }
 
 #[derive(Default)]
@@ -36,7 +36,7 @@ impl Pulse {
         let (asks, asked) = channel(1);
         let state = Arc::<Mutex<State>>::default();
         task::spawn(answer(asked, Arc::clone(&state)));
-        Self { patience: lease / 3, asks, state, stalls: Stalls::new() }
+        Self { patience: lease / 3, asks, state, stalls: stalls() }
     }
 
     /// Asks. Reports a stall once, and again whenever it has become twice as long.
@@ -53,7 +53,7 @@ impl Pulse {
         let _ = self.asks.try_send(());
         let Some((stall, before)) = stall else { return };
         if before.is_zero() {
-            self.stalls.count();
+            self.stalls.increment(1);
         }
         tracing::warn!(
             stall = %shown(stall),

@@ -326,9 +326,8 @@ impl Server {
             State::Open(open) => Arc::clone(open),
             _ => return,
         };
-        let mut probed = pin!(open.probed.notified());
-        // Enlist first, then look: the end of a probe in between is not missed.
-        probed.as_mut().enable();
+        // Before the look, so the end of a probe in between is not missed.
+        let probed = open.probed.notified();
         if open.outbox.is_held() {
             probed.await;
         }

@@ -41,7 +41,6 @@ mod ask;
 mod group;
 mod map;
 mod slots;
-mod switches;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,12 +61,10 @@ use crate::base::timer::{Instant, timeout};
 use crate::protocol::{self, Call, Reply};
 use ask::Pollees;
 use map::{Rank, Vote, elect, elect_next};
-use switches::ENDED;
 
 pub(super) use address::Address;
 pub(super) use group::{Discovery, Group};
 pub(super) use slots::Map;
-pub(crate) use switches::Switches;
 
 /// How often a caller looks for the master while there is none, and for how long before its try counts as failed.
 const LOOK: Duration = Duration::from_millis(50);
@@ -420,7 +417,7 @@ impl Topology {
 
 impl Drop for Topology {
     fn drop(&mut self) {
-        self.switches.modify(|_| ENDED);
+        self.switches.modify(|switches| switches + 1); // ends those who wait: the engine is gone
     }
 }
 
