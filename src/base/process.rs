@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use crate::base::clock::ProcessClock;
 use crate::base::limits::Limits;
 use crate::base::sync::lock;
-use crate::base::timer::{self, Suspended};
+use crate::base::timer;
 
 /// A process of a simulation. For lockkeeper's own tests.
 ///
@@ -163,12 +163,7 @@ impl Process {
     /// # }
     /// ```
     pub fn enter<R>(&self, function: impl FnOnce() -> R) -> R {
-        let suspended = Duration::from_nanos(self.0.suspended.load(Ordering::Relaxed));
-        let _left = Entered {
-            before: CURRENT.replace(Some(self.clone())),
-            clock: self.0.clock.enter(),
-            suspended: Suspended::replace(suspended),
-        };
+        let _left = Entered { before: CURRENT.replace(Some(self.clone())), clock: self.0.clock.enter() };
         function()
     }
 
@@ -276,17 +271,21 @@ impl Process {
     }
 }
 
+/// For how long the host of the process that runs was suspended so far.
+pub(crate) fn suspended() -> Duration {
+    let of = |process: &Process| Duration::from_nanos(process.0.suspended.load(Ordering::Relaxed));
+    CURRENT.with_borrow(|process| process.as_ref().map(of).unwrap_or_default())
+}
+
 struct Entered {
     before: Option<Process>,
     clock: Option<ProcessClock>,
-    suspended: Duration,
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
         CURRENT.set(self.before.take());
         ProcessClock::leave(self.clock);
-        Suspended::replace(self.suspended);
     }
 }
 

@@ -3,7 +3,7 @@
 //! In a simulation, one process can be suspended while others go on. So it has timers of its own there.
 
 #[cfg(feature = "unstable-simulation")]
-pub(crate) use of_process::{Elapsed, Instant, Suspended, sleep, sleep_until, timeout, timeout_at};
+pub(crate) use of_process::{Elapsed, Instant, sleep, sleep_until, timeout, timeout_at};
 #[cfg(not(feature = "unstable-simulation"))]
 pub(crate) use tokio::time::{Instant, error::Elapsed, sleep, sleep_until, timeout, timeout_at};
 
@@ -18,7 +18,6 @@ pub(crate) async fn elapsed(at: Option<Instant>) {
 /// Timers that are late by the time for which their process was suspended.
 #[cfg(feature = "unstable-simulation")]
 mod of_process {
-    use std::cell::Cell;
     use std::ops::Add;
     use std::pin::Pin;
     use std::task::{Context, Poll};
@@ -27,20 +26,7 @@ mod of_process {
     use tokio::task::unconstrained;
     use tokio::time;
 
-    thread_local! {
-        /// For how long the process that runs was suspended so far.
-        static SUSPENDED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
-    }
-
-    /// For how long a process was suspended.
-    pub(crate) struct Suspended;
-
-    impl Suspended {
-        /// Sets this time for the thread. Returns the time before.
-        pub(crate) fn replace(time: Duration) -> Duration {
-            SUSPENDED.replace(time)
-        }
-    }
+    use crate::base::process::suspended;
 
     /// Longer than any wait.
     const FAR: Duration = Duration::from_secs(1 << 30);
@@ -51,7 +37,7 @@ mod of_process {
 
     impl Instant {
         pub(crate) fn now() -> Self {
-            Self(time::Instant::now() - SUSPENDED.get())
+            Self(time::Instant::now() - suspended())
         }
 
         pub(crate) fn elapsed(&self) -> Duration {
@@ -68,7 +54,7 @@ mod of_process {
 
         /// This point by tokio's time, if the process is not suspended any more until then.
         fn by_tokio(self) -> time::Instant {
-            self.0 + SUSPENDED.get()
+            self.0 + suspended()
         }
     }
 

@@ -282,14 +282,7 @@ impl RemainingLease {
 
 impl fmt::Display for LockKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Fair => "fair",
-            Self::Fenced => "fenced",
-            Self::Read => "read",
-            Self::Reentrant => "rlock",
-            Self::Semaphore => "semaphore",
-            Self::Write => "write",
-        })
+        self.serialize(f)
     }
 }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use crate::base::error::{Error, LockId, Result};
 use crate::base::fault::{Fault, FaultKind};
-use crate::engine::{Engine, Handle, NOT_A_LOCK, OTHER_PERMITS, check_name, force_all, list, permits};
+use crate::engine::{
+    Engine, Handle, LockRef, NOT_A_LOCK, OTHER_PERMITS, check_name, force_all, list, permits,
+};
 use crate::protocol::{Listing, Protocol, Read, Reentrant, Write};
 
 /// Lists the holders of a lock of any type. `None`: the lock is free. A semaphore is listed as long as it exists.
@@ -56,7 +58,7 @@ pub(crate) async fn force_unlock_of(
     let Some(mut listing) = inspect(engine, name).await? else { return Ok(false) };
     listing.holders.retain(|holding| owners.contains(&*holding.field));
     if let Some(total) = listing.permits {
-        let handle = Handle::semaphore(engine, name, total);
+        let handle = Handle::of(LockRef::semaphore(engine, name, total), Arc::default());
         let mut was_held = false;
         for id in listing.holders.iter().filter_map(|holding| u128::from_str_radix(&holding.field, 16).ok()) {
             was_held |= permits::force_release(&handle, id.to_be_bytes()).await?;
@@ -66,7 +68,7 @@ pub(crate) async fn force_unlock_of(
     let protocols: &[&'static dyn Protocol] =
         if listing.is_read_write { &[&Read, &Write] } else { &[&Reentrant] };
     for protocol in protocols {
-        let handle = Handle::single(engine, *protocol, name, Arc::default());
+        let handle = Handle::of(LockRef::new(engine, *protocol, name), Arc::default());
         handle.check()?;
         let lock = &handle.lock;
         force_all(lock, &listing).await.map_err(|fault| lock.error(fault))?;

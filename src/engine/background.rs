@@ -31,12 +31,12 @@ use crate::engine::hold::Named;
 pub(crate) struct Background {
     spawner: Spawner,
     /// Closed when the runtime of the client is gone.
-    runtime: Sender<Infallible>,
+    pub(crate) runtime: Sender<Infallible>,
     jobs: Arc<Jobs>,
     /// The turns of each server, by its address.
     turns: Arc<Mutex<HashMap<Arc<str>, Arc<Semaphore>>>>,
     /// Counts the answers to releases.
-    answers: Watched,
+    pub(crate) answers: Watched,
 }
 
 #[derive(Default)]
@@ -114,31 +114,6 @@ impl Background {
         Arc::clone(turns).acquire_owned().map(|turn| turn.expect("BUG: nobody closes the turns"))
     }
 
-    /// Counts an answer to a release.
-    pub(crate) fn answered(&self) {
-        self.answers.modify(|count| count + 1);
-    }
-
-    /// How many releases were answered.
-    pub(crate) fn answers(&self) -> u64 {
-        self.answers.get()
-    }
-
-    /// Waits until another release was answered.
-    pub(crate) async fn answers_more_than(&self, seen: u64) {
-        self.answers.until(|count| count > seen).await;
-    }
-
-    /// Whether the runtime on which the client was made is gone.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.runtime.is_closed()
-    }
-
-    /// Waits until the runtime is gone.
-    pub(crate) async fn gone(&self) {
-        self.runtime.closed().await;
-    }
-
     /// What the jobs that have not ended release.
     pub(crate) fn left(&self) -> Vec<Arc<dyn Named>> {
         lock(&self.jobs.list).iter().filter_map(|(_, job)| job.lock.as_ref()?.upgrade()).collect()
@@ -152,7 +127,7 @@ impl Background {
         drains.modify(|count| count + 1);
         tokio::select! {
             biased;
-            () = self.gone() => return Err(Error::RuntimeGone),
+            () = self.runtime.closed() => return Err(Error::RuntimeGone),
             () = ended.until(|_| !lock(list).iter().any(|(_, job)| job.is_awaited)) => {}
         }
         let (list, now) = (lock(list), Instant::now());

@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::hold::{Renews, Term};
 use super::line;
 use super::lock_ref::LockRef;
-use super::shared::Engine;
 use crate::base::clock::{self, Moment};
 use crate::base::config::LockConfig;
 use crate::base::error::{ConfigError, Result};
@@ -26,38 +25,14 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    pub(crate) fn single(
-        engine: &Arc<Engine>,
-        protocol: &'static dyn Protocol,
-        name: &str,
-        owner: Arc<OwnerGrants>,
-    ) -> Self {
-        Self::of(LockRef::new(engine, protocol, name), owner)
-    }
-
     /// Makes the handle for the other side of a read-write lock, for the same owner.
     pub(crate) fn other_side(&self, protocol: &'static dyn Protocol) -> Self {
         Self::of(LockRef { protocol, ..LockRef::clone(&self.lock) }, Arc::clone(&self.owner))
     }
 
-    /// Makes the handle of a semaphore, which never acquires itself.
-    pub(crate) fn semaphore(engine: &Arc<Engine>, name: &str, total: u32) -> Self {
-        Self::of(LockRef::semaphore(engine, name, total), Arc::default())
-    }
-
-    /// Makes the handle of a group of claims, which never acquires itself.
-    pub(crate) fn group(engine: &Arc<Engine>, name: &str) -> Self {
-        Self::of(LockRef::group(engine, name), Arc::default())
-    }
-
-    fn of(lock: LockRef, owner: Arc<OwnerGrants>) -> Self {
+    pub(crate) fn of(lock: LockRef, owner: Arc<OwnerGrants>) -> Self {
         let metrics = lock.engine.metrics.of(lock.protocol.lock_type(), None);
         Self { lock: Arc::new(lock), owner, terms: Terms::default(), metrics, is_member: false }
-    }
-
-    /// Makes a handle of the semaphore for one hold with this many permits. The handle is a new owner.
-    pub(crate) fn for_permits(&self, wanted: u32) -> Self {
-        self.for_lock(self.lock.with_permits(wanted))
     }
 
     /// Makes a handle with the same terms for this lock. The handle is a new owner.
@@ -84,10 +59,6 @@ impl Handle {
         &self.lock.engine.config
     }
 
-    pub(crate) fn is_closing(&self) -> bool {
-        self.lock.engine.is_closing()
-    }
-
     /// Counts the holds that can be relied on now.
     pub(crate) fn hold_count(&self) -> u32 {
         self.owner.live(self.is_shared(), clock::now())
@@ -96,7 +67,7 @@ impl Handle {
     /// Refuses names and types that cannot be used, and clients that are closed.
     pub(crate) fn check(&self) -> Result<()> {
         self.check_lock()?;
-        self.check_open()
+        self.lock.engine.check_open()
     }
 
     /// Refuses a name that cannot be used, a type of lock that the server does not support, and an option that has no effect on
@@ -107,10 +78,6 @@ impl Handle {
         }
         self.lock.check_name()?;
         self.lock.check_type()
-    }
-
-    pub(crate) fn check_open(&self) -> Result<()> {
-        self.lock.engine.check_open()
     }
 
     /// The lease that an attempt asks for.

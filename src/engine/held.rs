@@ -15,7 +15,7 @@ use crate::engine::grant::{Grant, PartKey};
 use crate::engine::handle::Handle;
 use crate::engine::hold::Hold;
 use crate::engine::lock_ref::LockRef;
-use crate::engine::retry::Tries;
+use crate::engine::retry::retried;
 
 /// One hold on a lock. Dropping it releases the lock in the background.
 #[allow(unnameable_types, unreachable_pub, reason = "the sealed part of a public trait takes it")]
@@ -36,7 +36,7 @@ impl HeldLock {
         until: Moment,
         (start, now): (Moment, Moment),
     ) -> Result<Self> {
-        if handle.is_closing() {
+        if handle.lock.engine.is_closing() {
             return Err(Error::Closed); // after a shutdown, nothing would renew the hold
         }
         let lock = Arc::<LockRef>::clone(&handle.lock);
@@ -139,11 +139,8 @@ impl HeldLock {
         let lease = options::asked_lease(lease).map_err(invalid)?;
         let extended = async {
             self.grant.lock.check_runtime()?;
-            let mut tries = Tries::new(self.grant.lock.engine.config.retry_timeout());
-            while let Err(fault) = self.grant.extend(&self.hold, lease).await {
-                tries.again(fault).await?;
-            }
-            Ok(())
+            let patience = self.grant.lock.engine.config.retry_timeout();
+            retried(patience, || self.grant.extend(&self.hold, lease)).await
         };
         let extended = pin!(extended).instrument(self.hold.span()).await;
         if self.is_lost() {

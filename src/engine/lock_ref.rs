@@ -43,15 +43,6 @@ pub(crate) struct Permits {
 }
 
 impl Permits {
-    pub(crate) fn new(total: u32) -> Self {
-        Self { wanted: 1, total: Some(Arc::new(total.into())) }
-    }
-
-    /// The same semaphore, for holds with this many permits.
-    pub(crate) fn many(&self, wanted: u32) -> Self {
-        Self { wanted, total: self.total.clone() }
-    }
-
     /// How many permits a hold has.
     pub(crate) fn count(&self) -> u32 {
         self.wanted.max(1)
@@ -81,7 +72,7 @@ impl LockRef {
     /// The semaphore with this name.
     pub(crate) fn semaphore(engine: &Arc<Engine>, name: &str, total: u32) -> Self {
         let mut lock = Self::new(engine, &Semaphore, name);
-        lock.permits = Permits::new(total);
+        lock.permits = Permits { wanted: 1, total: Some(Arc::new(total.into())) };
         lock
     }
 
@@ -103,7 +94,8 @@ impl LockRef {
         if wanted == self.permits.count() {
             return Arc::clone(self);
         }
-        Arc::new(Self { permits: self.permits.many(wanted), ..Self::clone(self) })
+        let permits = Permits { wanted, ..self.permits.clone() };
+        Arc::new(Self { permits, ..Self::clone(self) })
     }
 
     /// Whether a hold can be given to another owner of this client. Several permits are not: the next waiter perhaps

@@ -53,6 +53,20 @@ impl Tries {
     }
 }
 
+/// Tries until it succeeds, for this long after the first fault.
+pub(crate) async fn retried<T, F>(patience: Duration, operation: impl Fn() -> F) -> Result<T, Fault>
+where
+    F: Future<Output = Result<T, Fault>>,
+{
+    let mut tries = Tries::new(patience);
+    loop {
+        match operation().await {
+            Err(fault) => tries.again(fault).await?,
+            done => return done,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

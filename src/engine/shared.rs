@@ -187,7 +187,7 @@ impl Engine {
 
     /// Fails if the runtime on which the client was made is gone, and with it all tasks of the client.
     pub(crate) fn check_runtime(&self) -> Result<()> {
-        if self.background.is_gone() { Err(Error::RuntimeGone) } else { Ok(()) }
+        if self.background.runtime.is_closed() { Err(Error::RuntimeGone) } else { Ok(()) }
     }
 
     pub(crate) fn is_closing(&self) -> bool {
@@ -204,7 +204,7 @@ impl Engine {
         tokio::select! {
             biased;
             () = self.closing() => {}
-            () = self.background.gone() => {}
+            () = self.background.runtime.closed() => {}
         }
     }
 
@@ -222,7 +222,6 @@ impl Engine {
         for pending in self.under_way.all() {
             pending.give_up(now);
         }
-        self.read_grants.close_all(now);
         self.lines.close_all();
         // Perhaps nobody polls a future that releases. It would not notice that its command was not executed.
         let _ = timeout(self.config.command_timeout(), self.unlocks.all_ended()).await;
@@ -245,11 +244,11 @@ impl Engine {
     async fn all_released(&self, limit: Duration) -> Result<()> {
         let mut drained = pin!(self.background.drain());
         loop {
-            let seen = self.background.answers();
+            let seen = self.background.answers.get();
             tokio::select! {
                 biased;
                 result = &mut drained => return result,
-                more = timeout(limit, self.background.answers_more_than(seen)) => if more.is_err() { break },
+                more = timeout(limit, self.background.answers.until(|count| count > seen)) => if more.is_err() { break },
             }
         }
         let left = self.background.left();

@@ -138,11 +138,7 @@ pub enum WaitOutcome {
 
 impl fmt::Display for WaitOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Granted => "granted",
-            Self::TimedOut => "timed_out",
-            Self::GivenUp => "given_up",
-        })
+        self.serialize(f)
     }
 }
 

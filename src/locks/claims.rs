@@ -13,7 +13,7 @@ use crate::base::error::Result;
 use crate::base::options::LockOptions;
 use crate::base::token::FencingToken;
 use crate::diagnosis::check_rights;
-use crate::engine::{self, Engine, Handle, WaitLimit};
+use crate::engine::{self, Engine, Handle, LockRef, WaitLimit};
 
 /// A group of names, of which each call claims the first one that is free. For workers that share jobs.
 ///
@@ -51,7 +51,7 @@ pub struct Claims(Arc<Handle>);
 
 impl Claims {
     pub(crate) fn new(engine: &Arc<Engine>, group: &str) -> Self {
-        Self(Arc::new(Handle::group(engine, group)))
+        Self(Arc::new(Handle::of(LockRef::group(engine, group), Arc::default())))
     }
 
     /// Sets how names are held from the next claim on: the lease, the longest and shortest hold, the group in metrics. Asks no server.

@@ -17,7 +17,7 @@ use crate::base::error::Result;
 use crate::base::options::LockOptions;
 use crate::diagnosis::check_rights;
 use crate::diagnosis::info::RemainingLease;
-use crate::engine::{self, Engine, Handle, OwnerGrants, WaitLimit};
+use crate::engine::{self, Engine, Handle, LockRef, OwnerGrants, WaitLimit};
 use crate::protocol::{Listing, Protocol};
 
 /// A lock of one [`kind`](crate::kind). [`RLock`](crate::RLock), [`FairLock`](crate::FairLock), [`FencedLock`](crate::FencedLock),
@@ -89,7 +89,7 @@ impl<K: BaseLock + Protocol> Lock<'_, K> {
         name: &str,
         owner: Arc<OwnerGrants>,
     ) -> Self {
-        Self::of(Locks::one(Handle::single(engine, kind, name, owner)))
+        Self::of(Locks::one(Handle::of(LockRef::new(engine, kind, name), owner)))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::lock::Lock;
 use super::several::Locks;
 use crate::base::options::LockOptions;
-use crate::engine::{Engine, Handle, OwnerGrants};
+use crate::engine::{Engine, Handle, LockRef, OwnerGrants};
 use crate::protocol;
 
 /// The side of a [`ReadWriteLock`] that many owners can hold together.
@@ -67,7 +67,7 @@ pub struct ReadWriteLock<'a> {
 
 impl<'a> ReadWriteLock<'a> {
     pub(crate) fn new(engine: &Arc<Engine>, name: &str, owner: Arc<OwnerGrants>) -> Self {
-        let write = Handle::single(engine, &protocol::Write, name, owner);
+        let write = Handle::of(LockRef::new(engine, &protocol::Write, name), owner);
         let read = write.other_side(&protocol::Read);
         Self { read: Lock::of(Locks::one(read)), write: Lock::of(Locks::one(write)) }
     }

@@ -12,7 +12,7 @@ use crate::base::Caller;
 use crate::base::error::{ConfigError, Error, MOST_PERMITS, Result};
 use crate::base::options::LockOptions;
 use crate::diagnosis::check_rights;
-use crate::engine::{Engine, Handle, WaitLimit, permits};
+use crate::engine::{Engine, Handle, LockRef, WaitLimit, permits};
 use crate::locks::several::Locks;
 use crate::protocol::PermitIds;
 
@@ -50,7 +50,7 @@ pub struct Semaphore(Arc<Handle>);
 
 impl Semaphore {
     pub(crate) fn new(engine: &Arc<Engine>, name: &str, total: u32) -> Self {
-        Self(Arc::new(Handle::semaphore(engine, name, total)))
+        Self(Arc::new(Handle::of(LockRef::semaphore(engine, name, total), Arc::default())))
     }
 
     /// Sets how permits are held from the next acquire on: the lease, the longest and shortest hold, the group in metrics. Asks no server.
@@ -64,7 +64,7 @@ impl Semaphore {
     /// # Ok(()) }
     /// ```
     pub fn with(self, options: &LockOptions) -> Self {
-        let mut handle = self.0.for_permits(1);
+        let mut handle = self.0.for_lock(self.0.lock.with_permits(1));
         handle.set_options(options);
         Self(Arc::new(handle))
     }
@@ -281,7 +281,7 @@ impl Semaphore {
     /// # Ok(()) }
     /// ```
     pub fn available_permits(&self) -> impl Future<Output = Result<u32>> + Send {
-        permits::available(&self.0)
+        async { Ok(permits::state(&self.0).await?.0) }
     }
 
     /// Returns how many permits there are: those that are available and those in use. This is the server's number, and
@@ -303,7 +303,7 @@ impl Semaphore {
     /// # Ok(()) }
     /// ```
     pub fn total(&self) -> impl Future<Output = Result<u32>> + Send {
-        permits::total(&self.0)
+        async { Ok(permits::state(&self.0).await?.1) }
     }
 
     /// Releases a permit, whoever has it, and wakes a waiter. [`inspect`](crate::LockClient::inspect) lists the permits in use. Returns whether the
@@ -418,7 +418,7 @@ impl Semaphore {
         if permits > MOST_PERMITS {
             return Err(Error::InvalidPermits { lock: lock.id(), wanted: permits, total });
         }
-        Ok(Locks::one(self.0.for_permits(permits)))
+        Ok(Locks::one(self.0.for_lock(lock.with_permits(permits))))
     }
 }
 

@@ -257,29 +257,6 @@ pub(crate) struct Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::LockConfig;
-    use crate::protocol::{Fair, HolderRef, Protocol, Read, Reentrant, Write};
-
-    #[test]
-    fn the_sharded_form_publishes_with_spublish_and_differs_in_nothing_else() {
-        let (owner, config) = (Arg::Text("a:1".into()), LockConfig::default());
-        let protocols: [&dyn Protocol; 4] = [&Reentrant, &Fair, &Read, &Write];
-        for protocol in protocols {
-            let keys = protocol.keys("a".into());
-            let holder = HolderRef { keys: &keys, owner: &owner, grant: 1, total: 1, config: &config };
-            let script = protocol.release(holder).script;
-            let (plain, sharded) = (script.form(false), script.form(true));
-            assert_eq!(plain.source.matches("redis.pcall('publish', channel").count(), 1, "{}", script.file);
-            assert_eq!(
-                sharded.source.matches("redis.pcall('spublish', channel").count(),
-                1,
-                "{}",
-                script.file
-            );
-            assert_eq!(sharded.source.replace("'spublish'", "'publish'"), plain.source);
-            assert_ne!(sharded.source, plain.source);
-        }
-    }
 
     #[test]
     fn an_owner_is_written_as_redisson_writes_it() {
@@ -287,12 +264,5 @@ mod tests {
         for number in [0, 7, 10, 1_234_567_890, u64::MAX] {
             assert_eq!(Arg::Owner(client, number).to_string(), format!("{client}:{number}"));
         }
-    }
-
-    #[test]
-    fn a_script_that_publishes_nothing_has_one_text() {
-        let keys = Reentrant.keys("a".into());
-        let script = Reentrant.state(&keys).script;
-        assert_eq!(script.form(true).source, script.form(false).source);
     }
 }

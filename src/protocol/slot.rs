@@ -54,12 +54,6 @@ mod tests {
     ];
 
     #[test]
-    fn the_checksum_is_that_of_the_specification() {
-        assert_eq!(crc16(b"123456789"), 0x31C3);
-        assert_eq!(crc16(b""), 0);
-    }
-
-    #[test]
     fn slots_equal_those_of_a_server() {
         for (key, expected) in SLOTS_OF_REDIS {
             assert_eq!(slot(key), *expected, "{key}");

@@ -33,7 +33,7 @@ pub(crate) async fn claim(group: &Handle, names: &[String], caller: Caller) -> R
     let mut pending = PendingHold::claim(locks.clone(), caller);
     // Check after the pending holds were added to `under_way`. A shutdown first closes, and then waits for that list.
     // With the check before, a claim could begin for which the shutdown does not wait.
-    group.check_open()?;
+    group.lock.engine.check_open()?;
     if pending.is_empty() {
         return Ok(None);
     }
@@ -54,7 +54,7 @@ pub(crate) async fn claim(group: &Handle, names: &[String], caller: Caller) -> R
             Ok((ClaimReply::NoneFree, _)) => return Ok(None),
             Ok((ClaimReply::NotALock(place), _)) => return Err(grants[place].lock.not_a_lock()),
             Ok((ClaimReply::CannotCount, _)) => return Err(of_group.cannot_count()),
-            Err(_) if group.is_closing() => return Err(Error::Closed),
+            Err(_) if group.lock.engine.is_closing() => return Err(Error::Closed),
             Err(fault) => fault,
         };
         // Perhaps the server ran the claim, and the background releases what it has. The next one has a new id.

@@ -107,7 +107,7 @@ pub(crate) async fn acquire(
     let (mut attempts, before) = Attempts::start(handle, caller, is_try)?;
     // Check after `start`, which adds the acquire to `under_way`. A shutdown first closes, and then waits for that
     // list. With the check before, an acquire could begin for which the shutdown does not wait.
-    handle.check_open()?;
+    handle.lock.engine.check_open()?;
     if !before.is_empty() {
         end(&before, handle, limits).await;
     }
@@ -132,7 +132,7 @@ pub(crate) async fn acquire(
         match attempted {
             Outcome::Granted => return call.granted(attempts, asking).map(Some),
             Outcome::Refused(_) if is_try => return Ok(None),
-            Outcome::Failed(_) if !waits && handle.is_closing() => return Err(Error::Closed),
+            Outcome::Failed(_) if !waits && handle.lock.engine.is_closing() => return Err(Error::Closed),
             Outcome::Failed(fault) if !waits => {
                 tries.again(fault).await.map_err(|fault| call.error(fault))?
             }
@@ -274,7 +274,7 @@ impl Call<'_> {
             }
         };
         // The wait above also ends for a shutdown.
-        handle.check_open()?;
+        handle.lock.engine.check_open()?;
         Ok(got.flatten())
     }
 

@@ -21,7 +21,7 @@ use crate::base::timer::{Instant, sleep, timeout};
 use crate::engine::background::{Job, Turn};
 use crate::engine::hold::Hold;
 use crate::engine::lock_ref::LockRef;
-use crate::engine::retry::Tries;
+use crate::engine::retry::retried;
 use crate::protocol::{AcquireReply, Call, ReleaseReply};
 use crate::store::Connection;
 use crate::telemetry::Counted;
@@ -139,7 +139,7 @@ impl Release {
         let lock = Arc::clone(&self.grant.lock);
         let undo = Undo::new(self, now);
         lock.engine.background.release(&lock, lock.server(), |job, turn| undo.run(job, turn).boxed());
-        if lock.engine.background.is_gone()
+        if lock.engine.background.runtime.is_closed()
             && let Some(unreported) = lock.engine.failed_releases.ask()
         {
             let LockId { name, key, server, .. } = lock.id();
@@ -217,7 +217,7 @@ struct Answered<'a>(&'a Grant);
 impl Drop for Answered<'_> {
     fn drop(&mut self) {
         self.0.released.notify_waiters();
-        self.0.lock.engine.background.answered();
+        self.0.lock.engine.background.answers.modify(|count| count + 1);
     }
 }
 
@@ -400,13 +400,7 @@ impl Grant {
     pub(crate) async fn show(self: &Arc<Self>, part: PartKey) -> Result<bool, Fault> {
         self.lock.check_runtime()?;
         let config = &self.lock.engine.config;
-        let mut tries = Tries::new(config.retry_timeout());
-        let is_there = loop {
-            match self.show_once(part).await {
-                Ok(is_there) => break is_there,
-                Err(fault) => tries.again(fault).await?,
-            }
-        };
+        let is_there = retried(config.retry_timeout(), || self.show_once(part)).await?;
         if !is_there {
             // Perhaps this client released the hold meanwhile. The answer to that says whether the hold was lost.
             let _ = timeout(config.command_timeout(), self.until_released()).await;

@@ -206,7 +206,7 @@ mod tests {
         let (server, here) = (MemoryServer::new(), Location::caller());
         let source = Source::stream(server.connector());
         let engine = engine::start(source, LockConfig::default(), None).await.unwrap();
-        let handle = || Handle::single(&engine, &Read, "a", Arc::default());
+        let handle = || Handle::of(LockRef::new(&engine, &Read, "a"), Arc::default());
         let mut reader = handle();
         for _ in 0..5 {
             let other = acquire(&mut handle(), WaitLimit::None, here).await.unwrap().expect("it is free");

@@ -214,12 +214,6 @@ impl ReadGrants {
         if newest.ask(|state| state.lingers.is_some()) { newest.close(now) } else { None }
     }
 
-    /// Lets no more readers join a hold of any lock.
-    pub(crate) fn close_all(&self, now: Moment) {
-        let grants: Vec<_> = lock(&self.0).values().filter_map(Weak::upgrade).collect();
-        grants.iter().for_each(|grant| drop(grant.close(now)));
-    }
-
     fn newest(&self, lock_key: &str) -> Option<Arc<Grant>> {
         // Return the `Arc`: the caller drops it after the map is unlocked, because the drop of a grant locks the map.
         lock(&self.0).get(lock_key).and_then(Weak::upgrade)

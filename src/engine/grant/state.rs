@@ -695,10 +695,11 @@ pub(super) mod tests {
     #[test]
     fn a_reader_joins_only_a_hold_that_is_young_open_and_certain() {
         type Event = fn(&mut State, PartKey);
-        let cases: [(&str, Event, Epoch, Duration, bool); 8] = [
+        let cases: [(&str, Event, Epoch, Duration, bool); 9] = [
             ("nothing happens", |_, _| {}, SAME, SECOND / 2, true),
             ("it is too old", |_, _| {}, SAME, SECOND, false),
             ("its part re-enters", |s, _| _ = s.acquires(LEASE, SAME, &rules()), SAME, SECOND / 2, true),
+            ("its client released by force", |_, _| {}, SWITCHED, SECOND / 2, false),
             (
                 "a new master is asked",
                 |s, _| _ = s.acquires(LEASE, SWITCHED, &rules()),

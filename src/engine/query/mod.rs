@@ -9,7 +9,7 @@ use futures_util::future::try_join_all;
 use super::grant::owed::report_release;
 use super::handle::Handle;
 use super::lock_ref::LockRef;
-use super::retry::Tries;
+use super::retry::retried;
 use super::shared::Engine;
 use crate::base::clock;
 use crate::base::error::{Error, OTHER_TYPE, Result};
@@ -91,13 +91,8 @@ async fn force(lock: &LockRef, owner: String, holding: &Holding) -> Result<(), F
     let call = lock.protocol.release(lock.holder(&owner, holding.grant));
     lock.engine.forces();
     drop(lock.engine.read_grants.end_lingering(&lock.keys.lock, clock::now()));
-    let mut tries = Tries::new(lock.engine.config.retry_timeout());
-    let reply = loop {
-        match async { lock.run_and_tell(&lock.connection().await?, &call).await }.await {
-            Err(fault) => tries.again(fault).await?,
-            Ok(reply) => break reply,
-        }
-    };
+    let release = || async { lock.run_and_tell(&lock.connection().await?, &call).await };
+    let reply = retried(lock.engine.config.retry_timeout(), release).await?;
     // This release is not kept for a repetition after a failover: a Java thread uses the same owner again, and the
     // repetition could end its next hold.
     report_release(ReleaseReply::parse(&reply)?, lock);
@@ -145,19 +140,13 @@ pub(crate) async fn run_at(
     route: impl Fn() -> Route + Send + Sync,
     call: &Call,
 ) -> Result<(Reply, u64), Fault> {
-    let (store, mut tries) = (&engine.store, Tries::new(engine.config.retry_timeout()));
-    loop {
-        let reply = async {
-            let connection = store.connection(route()).await?;
-            let mut number = connection.number();
-            let hops = &mut |hop: &Connection| number = hop.number();
-            let reply =
-                store.run_and_follow(engine.config.command_timeout(), &connection, call, hops).await?;
-            Ok((reply, number))
-        };
-        match reply.await {
-            Err(fault) => tries.again(fault).await?,
-            reply => return reply,
-        }
-    }
+    let (store, config) = (&engine.store, &engine.config);
+    let ask = || async {
+        let connection = store.connection(route()).await?;
+        let mut number = connection.number();
+        let hops = &mut |hop: &Connection| number = hop.number();
+        let reply = store.run_and_follow(config.command_timeout(), &connection, call, hops).await?;
+        Ok((reply, number))
+    };
+    retried(config.retry_timeout(), ask).await
 }

@@ -16,18 +16,8 @@ use crate::protocol::{
     Semaphore, parse_holders,
 };
 
-/// Asks how many permits are available.
-pub(crate) async fn available(handle: &Handle) -> Result<u32> {
-    Ok(state(handle).await?.0)
-}
-
-/// Asks how many permits there are.
-pub(crate) async fn total(handle: &Handle) -> Result<u32> {
-    Ok(state(handle).await?.1)
-}
-
 /// Asks how many permits are available, and how many there are.
-async fn state(handle: &Handle) -> Result<(u32, u32)> {
+pub(crate) async fn state(handle: &Handle) -> Result<(u32, u32)> {
     let lock = opened(handle)?;
     let call = Semaphore::state(&lock.keys, lock.permits.total());
     let PermitsReply::Permits { available, total } = permits(lock, &call).await? else { return Ok((0, 0)) };

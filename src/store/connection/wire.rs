@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind, Value};
 use smallvec::SmallVec;
 
-use super::outbox::Group;
+use super::outbox::{Group, Way};
 use crate::base::config::Replication;
 use crate::base::fault::{Fault, FaultKind, Redirect, Sent};
 use crate::protocol::{Arg, Call, Form, Reply, millis, owner_text};
@@ -57,14 +57,14 @@ pub(crate) async fn send_groups<A: Sync>(
     valid_until: u64,
 ) -> RedisResult<Vec<Value>> {
     if let [group] = groups
-        && !group.mode.is_asking()
+        && group.mode.way != Way::Asking
     {
         let reply = connection.send_packed_command(&group_command(group, is_sharded, valid_until)).await?;
         return Ok(vec![reply]);
     }
     let mut all = redis::Pipeline::with_capacity(groups.len());
     for group in groups {
-        if group.mode.is_asking() {
+        if group.mode.way == Way::Asking {
             all.cmd("ASKING");
         }
         all.add_command(group_command(group, is_sharded, valid_until));
@@ -72,7 +72,7 @@ pub(crate) async fn send_groups<A: Sync>(
     let replies = connection.send_packed_commands(&all, 0, all.len()).await?;
     let mut replies = replies.into_iter();
     // Skips the reply to `ASKING`, which says nothing about a call.
-    let reply = |group: &Group<A>| replies.nth(usize::from(group.mode.is_asking()));
+    let reply = |group: &Group<A>| replies.nth(usize::from(group.mode.way == Way::Asking));
     Ok(groups.iter().map_while(reply).collect())
 }
 
@@ -83,7 +83,7 @@ fn group_command<A>(Group { mode, calls }: &Group<A>, is_sharded: bool, valid_un
         Some(batch) if calls.len() > 1 => batch,
         _ => script.form(is_sharded),
     };
-    let (name, script) = if mode.is_text() { ("EVAL", &*form.source) } else { ("EVALSHA", hash(form)) };
+    let (name, script) = if mode.is_text { ("EVAL", &*form.source) } else { ("EVALSHA", hash(form)) };
     command(name, script, calls.iter().map(|waiting| &waiting.place.call), valid_until)
 }
 

@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::future::{BoxFuture, Fuse, FusedFuture, FutureExt};
 use redis::RedisError;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
@@ -199,16 +199,18 @@ impl Task {
         self.changed.clone_from(&self.wanted);
         self.alone.clear();
         self.elsewhere.clear();
-        let mut command: Option<Command> = None;
+        let mut command = Fuse::<Command>::terminated();
         let mut ping = pin!(sleep(PING_EVERY));
         loop {
-            if command.is_none() {
-                command = self.next_command(&sink, &active, &mut leaving);
+            if command.is_terminated()
+                && let Some(next) = self.next_command(&sink, &active, &mut leaving)
+            {
+                command = next.fuse();
             }
             tokio::select! {
                 // Messages are polled last: there may be so many that nothing else would have a turn.
                 biased;
-                done = running(&mut command) => match done {
+                done = &mut command => match done {
                     Ok(Ok(done)) => self.finish(done, &mut active),
                     Ok(Err(error)) if wire::is_broken(&error) => return End::Broken(error.to_string()),
                     Ok(Err(error)) => return End::Refused(error.to_string()),
@@ -219,12 +221,12 @@ impl Task {
                 },
                 () = logins.changed() => return End::NewLogin,
                 () = &mut moved => return End::Moved,
-                () = &mut ping, if command.is_none() && !(active.is_empty() && self.elsewhere.is_empty()) => {
+                () = &mut ping, if command.is_terminated() && !(active.is_empty() && self.elsewhere.is_empty()) => {
                     ping.as_mut().reset(Instant::now() + PING_EVERY);
                     self.changed.extend(self.elsewhere.drain(..));
                     let mut sink = sink.clone();
                     let pong = async move { sink.ping().await.map(|()| Done::Pinged) };
-                    command = Some(timeout(self.command_timeout, pong).boxed());
+                    command = timeout(self.command_timeout, pong).boxed().fuse();
                 }
                 received = stream.next() => match received {
                     Received::Message(channel) => self.listener.message(&channel),
@@ -387,18 +389,6 @@ impl Logins {
         if is_over {
             pending().await
         }
-    }
-}
-
-/// Waits for the end of the command under way. If there is none, waits for ever.
-async fn running(command: &mut Option<Command>) -> Result<Result<Done, RedisError>, Elapsed> {
-    match command {
-        Some(running) => {
-            let done = running.await;
-            *command = None;
-            done
-        }
-        None => pending().await,
     }
 }
 

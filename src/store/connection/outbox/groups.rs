@@ -35,41 +35,20 @@ impl Place {
 
 /// How a call is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Mode {
-    /// With other calls of its script.
-    Together,
-    /// With other calls of its script, and with the text of the script, which the server did not know.
-    TogetherAsText,
-    /// Alone: the server refused the command in which it was with others.
-    Alone,
-    /// Alone, and with the text.
-    AloneAsText,
-    /// Alone, after `ASKING`.
-    Asking,
-    AskingAsText,
+pub(crate) struct Mode {
+    pub(crate) way: Way,
+    /// With the text of the script, which the server did not know.
+    pub(crate) is_text: bool,
 }
 
-impl Mode {
-    const fn is_alone(self) -> bool {
-        !matches!(self, Self::Together | Self::TogetherAsText)
-    }
-
-    /// The same way, with the text of the script.
-    pub(crate) const fn as_text(self) -> Self {
-        match self {
-            Self::Together | Self::TogetherAsText => Self::TogetherAsText,
-            Self::Alone | Self::AloneAsText => Self::AloneAsText,
-            Self::Asking | Self::AskingAsText => Self::AskingAsText,
-        }
-    }
-
-    pub(crate) const fn is_asking(self) -> bool {
-        matches!(self, Self::Asking | Self::AskingAsText)
-    }
-
-    pub(crate) const fn is_text(self) -> bool {
-        matches!(self, Self::TogetherAsText | Self::AloneAsText | Self::AskingAsText)
-    }
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Way {
+    /// With other calls of its script.
+    Together,
+    /// The server refused the command in which it was with others.
+    Alone,
+    /// Alone, after `ASKING`.
+    Asking,
 }
 
 /// Calls that go out in one command.
@@ -86,8 +65,10 @@ pub(crate) fn grouped<A>(calls: Vec<Waiting<A>>, by_slot: bool) -> Vec<Group<A>>
     let mut kinds = Vec::new();
     for waiting in calls {
         let (call, mode) = (&waiting.place.call, waiting.mode);
-        let is_alone =
-            mode.is_alone() || call.keys.is_empty() || call.script.most_calls() == 1 || is_large(call);
+        let is_alone = mode.way != Way::Together
+            || call.keys.is_empty()
+            || call.script.most_calls() == 1
+            || is_large(call);
         let slot = call.keys.first().filter(|_| by_slot).map(|key| protocol::slot(key));
         let kind = (!is_alone).then_some((std::ptr::from_ref(call.script), mode, slot));
         let overtakes = |at: usize| {

@@ -14,7 +14,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::base::sync::lock;
 
-pub(crate) use groups::{Group, Mode, Place, Waiting, grouped};
+pub(crate) use groups::{Group, Mode, Place, Waiting, Way, grouped};
 
 /// The calls of one connection that wait to be sent.
 #[derive(Debug)]

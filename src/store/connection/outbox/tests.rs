@@ -53,18 +53,18 @@ fn keys(lock: u32) -> LockKeys {
 }
 
 fn state(lock: u32) -> (u32, Mode, Call) {
-    (lock, Mode::Together, Reentrant.state(&keys(lock)))
+    (lock, Mode { way: Way::Together, is_text: false }, Reentrant.state(&keys(lock)))
 }
 
 fn release(lock: u32) -> (u32, Mode, Call) {
     let (keys, owner, config) = (keys(lock), Arg::from(1_u64), LockConfig::default());
     let holder = HolderRef { keys: &keys, owner: &owner, grant: 1, total: 1, config: &config };
-    (lock, Mode::Together, Reentrant.release(holder))
+    (lock, Mode { way: Way::Together, is_text: false }, Reentrant.release(holder))
 }
 
 /// A script that has no form for several calls.
 fn list(lock: u32) -> (u32, Mode, Call) {
-    (lock, Mode::Together, client_read([&keys(lock).lock]))
+    (lock, Mode { way: Way::Together, is_text: false }, client_read([&keys(lock).lock]))
 }
 
 /// The numbers of the calls in each command.
@@ -87,7 +87,7 @@ fn a_call_for_many_permits_goes_out_alone() {
             (Semaphore.keys(format!("{{{lock}}}").into()), PermitIds { client: 1, first: 1, count });
         let (owner, config) = (Arg::Permits(owner), LockConfig::default());
         let holder = HolderRef { keys: &keys, owner: &owner, grant: 1, total: 1, config: &config };
-        (lock, Mode::Together, Semaphore.release(holder))
+        (lock, Mode { way: Way::Together, is_text: false }, Semaphore.release(holder))
     };
     let calls = [acquire(1, 1), acquire(2, 1_000), acquire(3, 1_000), acquire(4, 2)];
     assert_eq!(commands(calls, false), [vec![0, 3], vec![1], vec![2]]);
@@ -121,10 +121,10 @@ fn in_a_cluster_the_calls_of_a_command_have_one_slot() {
 fn what_the_server_refused_is_sent_alone() {
     let alone = |(lock, _, call), mode| (lock, mode, call);
     let calls = [
-        alone(state(1), Mode::Alone),
-        alone(state(2), Mode::Alone),
+        alone(state(1), Mode { way: Way::Alone, is_text: false }),
+        alone(state(2), Mode { way: Way::Alone, is_text: false }),
         state(3),
-        alone(state(4), Mode::Asking),
+        alone(state(4), Mode { way: Way::Asking, is_text: false }),
         state(5),
     ];
     assert_eq!(commands(calls, false), [vec![0], vec![1], vec![2, 4], vec![3]]);
@@ -137,6 +137,10 @@ fn what_the_server_refused_is_sent_alone() {
         [[0], [1]],
         "nobody could tell them apart"
     );
-    let text = [alone(state(1), Mode::TogetherAsText), alone(state(2), Mode::TogetherAsText), state(3)];
+    let text = [
+        alone(state(1), Mode { way: Way::Together, is_text: true }),
+        alone(state(2), Mode { way: Way::Together, is_text: true }),
+        state(3),
+    ];
     assert_eq!(commands(text, false), [vec![0, 1], vec![2]]);
 }

@@ -20,7 +20,7 @@ use crate::base::timer::{Instant, timeout_at};
 use crate::protocol::{Call, Reply, Script};
 use crate::store::connection::clock::Clock;
 use crate::store::connection::multiplexed::Multiplexed;
-use crate::store::connection::outbox::{self, Entered, Group, Mode, Outbox, Place, grouped};
+use crate::store::connection::outbox::{self, Entered, Group, Mode, Outbox, Place, Way, grouped};
 use crate::store::connection::wire::{self, With};
 
 type Answer = oneshot::Sender<Result<Value, Fault>>;
@@ -51,7 +51,8 @@ impl Server {
             let (answer, answered) = oneshot::channel();
             let place = Place::new(call.clone());
             waits = Some((OwnPlace(Arc::clone(&place)), answered));
-            let mode = if connection.is_asking { Mode::Asking } else { Mode::Together };
+            let way = if connection.is_asking { Way::Asking } else { Way::Together };
+            let mode = Mode { way, is_text: false };
             Waiting { place, lock: connection.index.number(), mode, answer }
         });
         let result = match (entered, waits) {
@@ -239,13 +240,13 @@ impl Sender {
             return;
         }
         let mut groups = grouped(calls, server.separates_slots());
-        for group in groups.iter_mut().filter(|group| group.calls.len() > 1 && group.mode == Mode::Together) {
+        for group in groups.iter_mut().filter(|group| group.calls.len() > 1) {
             // The first batch of a script is sent with the text, which loads the script. If it were sent by a hash that
             // the server does not know, later calls would overtake it.
             let script = group.calls[0].place.call.script;
             if !self.loaded.iter().any(|known| std::ptr::eq(*known, script)) {
                 self.loaded.push(script);
-                group.mode = Mode::TogetherAsText;
+                group.mode.is_text = true;
             }
         }
         let (mut connection, is_sharded) = (self.connection.clone(), server.link.is_sharded());
@@ -305,14 +306,14 @@ impl Sender {
             count
         };
         let replies = match reply {
-            Err(error) if wire::is_unknown_script(&error) && !mode.is_text() => {
-                return again(calls, mode.as_text());
+            Err(error) if wire::is_unknown_script(&error) && !mode.is_text => {
+                return again(calls, Mode { is_text: true, ..mode });
             }
             Err(error) if !is_one && wire::is_to_be_divided(&error) => {
                 if wire::fault(error).kind == FaultKind::SeveralSlots {
                     server.separate_slots();
                 }
-                return again(calls, Mode::Alone);
+                return again(calls, Mode { way: Way::Alone, is_text: false });
             }
             Err(error) => {
                 let fault = if is_one { wire::fault(error) } else { wire::fault_of_all(error) };
