@@ -47,7 +47,7 @@ impl Watched {
     }
 
     /// Waits until `is` returns true for the number.
-    pub(crate) async fn until(&self, is: impl Fn(u64) -> bool) {
+    pub(crate) async fn until(&self, is: impl Fn(u64) -> bool + Send + Sync) {
         until(&self.changed, || is(self.get())).await;
     }
 

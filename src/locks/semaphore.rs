@@ -7,6 +7,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::TryFutureExt;
+
 use super::guard::{LockGuard, granted};
 use crate::base::Caller;
 use crate::base::error::{ConfigError, Error, MOST_PERMITS, Result};
@@ -281,7 +283,7 @@ impl Semaphore {
     /// # Ok(()) }
     /// ```
     pub fn available_permits(&self) -> impl Future<Output = Result<u32>> + Send {
-        async { Ok(permits::state(&self.0).await?.0) }
+        permits::state(&self.0).map_ok(|(available, _)| available)
     }
 
     /// Returns how many permits there are: those that are available and those in use. This is the server's number, and
@@ -303,7 +305,7 @@ impl Semaphore {
     /// # Ok(()) }
     /// ```
     pub fn total(&self) -> impl Future<Output = Result<u32>> + Send {
-        async { Ok(permits::state(&self.0).await?.1) }
+        permits::state(&self.0).map_ok(|(_, total)| total)
     }
 
     /// Releases a permit, whoever has it, and wakes a waiter. [`inspect`](crate::LockClient::inspect) lists the permits in use. Returns whether the

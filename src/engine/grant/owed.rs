@@ -323,8 +323,8 @@ impl Undo {
             self.release.run(&connection).await
         };
         // Code of the user can panic, such as a `tracing` layer, before the command has left.
-        let panicked = |_| Fault::new(FaultKind::TimedOut, Sent::Unknown, "code of the program panicked");
-        AssertUnwindSafe(released).catch_unwind().await.map_err(panicked).flatten()
+        let panicked = || Fault::new(FaultKind::TimedOut, Sent::Unknown, "code of the program panicked");
+        AssertUnwindSafe(released).catch_unwind().await.unwrap_or_else(|_| Err(panicked()))
     }
 
     /// Pauses. During a shutdown, the pause is short.
