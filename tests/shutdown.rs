@@ -139,6 +139,23 @@ async fn shutdown_without_retries_still_waits_for_an_answer() {
     scene.end().await;
 }
 
+/// Guarantee 2. The answer waits in the client, and the shutdown finds nothing either.
+#[tokio::test]
+async fn an_unlock_that_is_polled_after_a_shutdown_tells_that_its_hold_was_gone() {
+    let scene = Scene::start();
+    let config = LockConfig::builder().command_timeout(500 * MS).connections(1).watchdog_lease(60 * SECOND);
+    let locks = scene.client_with(config).await;
+    let guard = locks.rlock("a").lock().await.unwrap();
+    scene.server.run::<()>(&["DEL", "a"]);
+    let mut unlocking = Box::pin(guard.unlock());
+    assert!((&mut unlocking).now_or_never().is_none());
+    soon(locks.shutdown()).await.unwrap();
+    let answer = soon(unlocking).await;
+    assert!(matches!(answer, Err(Error::NotHeld(_))), "{answer:?}");
+    drop(locks);
+    scene.end().await;
+}
+
 /// Guarantee 11. The server knows the script no longer, so its answer alone releases nothing.
 #[tokio::test]
 async fn shutdown_finishes_an_unlock_that_nobody_polls_any_more() {

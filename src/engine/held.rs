@@ -4,8 +4,6 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tracing::Instrument;
-
 use crate::base::clock::{self, Moment};
 use crate::base::error::{Error, Lost, Result};
 use crate::base::options;
@@ -16,6 +14,7 @@ use crate::engine::handle::Handle;
 use crate::engine::hold::Hold;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::retry::retried;
+use crate::telemetry::inside;
 
 /// One hold on a lock. Dropping it releases the lock in the background.
 #[allow(unnameable_types, unreachable_pub, reason = "the sealed part of a public trait takes it")]
@@ -113,7 +112,7 @@ impl HeldLock {
                 GivenBack::Owed(owed) => owed.release_for_guard().await.map(|()| !self.hold.is_removed()),
             }
         });
-        match releasing.instrument(self.hold.span()).await {
+        match inside(&self.hold.span(), releasing).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(Error::NotHeld(self.hold.loss())),
             Err(fault) => Err(Error::of_lock(self.hold.lock(), fault)),
@@ -142,7 +141,7 @@ impl HeldLock {
             let patience = self.grant.lock.engine.config.retry_timeout();
             retried(patience, || self.grant.extend(&self.hold, lease)).await
         };
-        let extended = pin!(extended).instrument(self.hold.span()).await;
+        let extended = inside(&self.hold.span(), pin!(extended)).await;
         if self.is_lost() {
             return lost();
         }

@@ -225,7 +225,7 @@ impl Engine {
         self.lines.close_all();
         // Perhaps nobody polls a future that releases. It would not notice that its command was not executed.
         let _ = timeout(self.config.command_timeout(), self.unlocks.all_ended()).await;
-        self.unlocks.all().iter().for_each(Grant::release_again);
+        self.unlocks.all().iter().for_each(Grant::release_beside);
         self.listeners.close(&self.store);
         // An acquire without an answer is released once more when it can run no more, see `Grant::late_until`.
         let late = self.config.command_timeout() + Duration::from_secs(2);

@@ -5,8 +5,6 @@ use std::panic::Location;
 use std::pin::pin;
 use std::sync::Arc;
 
-use tracing::Instrument;
-
 use super::guard::LockGuard;
 use super::span::AcquireSpan;
 use crate::base::error::Result;
@@ -14,6 +12,7 @@ use crate::base::options::LockOptions;
 use crate::base::token::FencingToken;
 use crate::diagnosis::check_rights;
 use crate::engine::{self, Engine, Handle, LockRef, WaitLimit};
+use crate::telemetry::inside;
 
 /// A group of names, of which each call claims the first one that is free. For workers that share jobs.
 ///
@@ -127,7 +126,7 @@ impl Claims {
         async move {
             let acquiring =
                 AcquireSpan::begin((group.name(), group.lock_type(), &group.metrics), WaitLimit::None);
-            let held = pin!(engine::claim(&group, &names, caller)).instrument(acquiring.span.clone()).await;
+            let held = inside(&acquiring.span, pin!(engine::claim(&group, &names, caller))).await;
             let claimed = held.map(|held| held.map(LockGuard::one));
             acquiring.ends(&claimed);
             claimed

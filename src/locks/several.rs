@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use futures_util::future::{FutureExt, join_all, ready, select_all};
 use smallvec::{SmallVec, smallvec};
-use tracing::Instrument;
 
 use super::guard::{Extra, LockGuard};
 use super::span::AcquireSpan;
@@ -20,6 +19,7 @@ use crate::base::{Caller, clock};
 use crate::engine::{self, Handle, HeldLock, LockRef, PendingHold, WaitLimit, end_of};
 use crate::protocol::LockType;
 use crate::store::Identity;
+use crate::telemetry::inside;
 
 /// Back-off after a round that acquired some locks, but too few.
 const SPLITS: Backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
@@ -147,7 +147,7 @@ impl Locks {
             let holds = Box::pin(acquire(&mut self.each, whole.needed, limit, caller)).await?;
             Ok(holds.map(|holds| LockGuard::several(holds, whole)))
         });
-        let guard = acquired.instrument(acquiring.span.clone()).await;
+        let guard = inside(&acquiring.span, acquired).await;
         acquiring.ends(&guard);
         guard.map(end)
     }
@@ -199,8 +199,6 @@ async fn acquire(
     // An attempt that began just before the end of the call has until then for its answer.
     let last = end.and_then(|end| end.checked_add(engine::answers_in(each[0].config())));
     let locks: Vec<_> = each.iter().map(|one| Arc::clone(&one.lock)).collect();
-    // They ask nothing. A shutdown of a client waits until they are dropped: what the call acquired and cannot use was given back then.
-    let _under_way = PendingHold::claim(locks.iter().cloned(), caller);
     let mut pauses = SPLITS;
     let mut awaited = (spare == 0).then_some(0);
     loop {
@@ -241,7 +239,7 @@ async fn acquire(
                 }
             }
         };
-        let Round { mut holds, refused, faults } = round;
+        let Round { mut holds, refused, faults, under_way } = round;
         let is_open = each.iter().try_for_each(Handle::check);
         if is_open.is_ok() && holds.iter().filter(|(_, held)| !held.is_lost()).count() >= needed {
             holds.sort_unstable_by_key(|(index, _)| *index);
@@ -254,6 +252,7 @@ async fn acquire(
         }
         let was_split = !holds.is_empty();
         give_back(holds).await;
+        drop(under_way);
         is_open?;
         let is_over = end.is_some_and(|end| end <= Instant::now());
         // Without a majority of servers, the refusal of another says nothing.
@@ -289,6 +288,8 @@ struct Round {
     /// seldom split the others.
     refused: Option<usize>,
     faults: Vec<(usize, Error)>,
+    /// They ask nothing. A shutdown of a client waits until they are dropped: what the round acquired was given back then.
+    under_way: Vec<PendingHold>,
 }
 
 /// Waits until the client of one of these locks ends.
@@ -320,7 +321,7 @@ async fn ask(
         // A fault that can pass decides nothing: the others can still be enough.
         Err(error) => (!error.is_transient()).then_some(false),
     };
-    let mut round = Round::default();
+    let mut round = Round { under_way: PendingHold::claim(all.iter().cloned(), caller), ..Round::default() };
     let answers = tokio::select! {
         biased;
         (_, answers) = vote(asked, needed, is_granted) => answers,

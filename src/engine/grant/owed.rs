@@ -169,6 +169,11 @@ impl Release {
         let (grant, lock) = (&self.grant, &self.grant.lock);
         let (sent, call) = (clock::now(), lock.protocol.release(grant.holder()));
         let was_unsure = std::mem::replace(&mut self.is_unsure, true); // until the answer comes
+        let is_beside = grant.ask(|state| {
+            let is_beside = state.owing == Owing::Again;
+            state.is_released_beside |= is_beside;
+            is_beside
+        });
         let reply = match grant.send_release(connection, &call).await {
             Ok(reply) => reply,
             // Another client overwrote the key, so the hold is gone.
@@ -185,8 +190,8 @@ impl Release {
         let (now, hold) = (clock::now(), self.hold.take());
         let mut gone = hold.filter(|_| reply == ReleaseReply::Gone && !was_unsure);
         let is_over = grant.event(now, |state| {
-            // Otherwise, a shutdown has released the hold meanwhile.
-            gone.take_if(|_| state.owing != Owing::Release);
+            state.is_released_beside &= !(is_beside && reply == ReleaseReply::Gone);
+            gone.take_if(|_| state.is_released_beside);
             let is_over = state.on_server.released(connection.number(), sent);
             state.owing = if is_over { Owing::No } else { Owing::Again };
             if let Some(hold) = &gone {
@@ -341,7 +346,7 @@ impl Undo {
     }
 }
 
-/// The job gave up, or code of the user panicked: nobody waits for an answer any more.
+/// The job gave up: nobody waits for an answer any more.
 impl Drop for Undo {
     fn drop(&mut self) {
         if !self.is_over {
@@ -377,8 +382,8 @@ impl Grant {
         reply
     }
 
-    /// Releases once more what the future of a caller began to release, and perhaps nobody polls.
-    pub(crate) fn release_again(self: &Arc<Self>) {
+    /// Releases for a shutdown what the future of a caller began to release, and perhaps nobody polls. Only here, an id has two `Owed`.
+    pub(crate) fn release_beside(self: &Arc<Self>) {
         let begins = |state: &mut State| {
             let is_left = state.owing == Owing::Release;
             if is_left {
@@ -388,6 +393,7 @@ impl Grant {
         };
         if self.ask(begins) {
             drop(Owed::new(self));
+            self.released.notify_waiters(); // it blocks its owner no longer
         }
     }
 

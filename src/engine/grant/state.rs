@@ -130,6 +130,8 @@ struct Least {
 pub(super) struct State {
     pub(super) on_server: OnServer,
     pub(super) owing: Owing,
+    /// A release was sent beside the one of a future. If that one finds nothing, the hold was perhaps released.
+    pub(super) is_released_beside: bool,
     parts: Slab<Part>,
     /// How many guards are renewed as usual. They last as long as the server keeps the hold.
     usual: u32,
