@@ -36,10 +36,10 @@ impl<T: Send + Sync> UnderWay<T> {
     }
 
     /// As [`add`](Self::add), until it is dropped. `None`: there are as many already.
-    pub(crate) fn add_at_most(&self, most: usize, pending: &Arc<T>) -> Option<Listed<'_, T>> {
+    pub(crate) fn add_at_most(&self, most: usize, pending: &Arc<T>) -> Option<Enlisted<'_, T>> {
         let mut list = lock(&self.list);
         let key = (list.pending.len() < most).then(|| list.pending.insert(Arc::clone(pending)))?;
-        Some(Listed { of: self, key })
+        Some(Enlisted { of: self, key })
     }
 
     /// Removes what has ended.
@@ -67,12 +67,12 @@ impl<T: Send + Sync> UnderWay<T> {
 }
 
 /// What is under way until this is dropped.
-pub(crate) struct Listed<'a, T: Send + Sync> {
+pub(crate) struct Enlisted<'a, T: Send + Sync> {
     of: &'a UnderWay<T>,
     key: usize,
 }
 
-impl<T: Send + Sync> Drop for Listed<'_, T> {
+impl<T: Send + Sync> Drop for Enlisted<'_, T> {
     fn drop(&mut self) {
         self.of.remove(self.key);
     }
