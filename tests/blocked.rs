@@ -243,7 +243,6 @@ async fn tracked(server: &Server, keys: u64) {
 #[tokio::test]
 async fn a_deleted_lock_is_told_at_once() {
     let scene = Scene::start();
-    let (locks, other) = (scene.client_with(long()).await, scene.client().await);
     type Ends = fn(&Server, &str);
     let ways: [(&str, Ends); 4] = [
         ("DEL", |server, key| server.run(&["DEL", key])),
@@ -252,6 +251,7 @@ async fn a_deleted_lock_is_told_at_once() {
         ("FLUSHALL", |server, _| server.run(&["FLUSHALL"])),
     ];
     for (way, ends) in ways {
+        let locks = scene.client_with(long()).await;
         let held = hold_all(&locks).await;
         tracked(&scene.server, held.len() as u64).await;
         for held in &held {
@@ -266,8 +266,10 @@ async fn a_deleted_lock_is_told_at_once() {
             eventually(&format!("{} is lost after {way}", held.key), is_lost, |is_lost| *is_lost).await;
         }
         drop(held);
+        locks.shutdown().await.unwrap(); // a look that comes late would be counted as the next one
         scene.server.run::<()>(&["FLUSHALL"]);
     }
+    let (locks, other) = (scene.client_with(long()).await, scene.client().await);
     let guard = locks.rlock("forced").lock().await.unwrap();
     tracked(&scene.server, 1).await;
     let info = other.inspect("forced").await.unwrap().unwrap();
