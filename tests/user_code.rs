@@ -238,7 +238,7 @@ async fn a_recorder_that_panics_keeps_no_lock_and_loses_none() {
 
 /// The background notices that the connection broke, and its command has not left.
 #[tokio::test]
-async fn a_recorder_that_panics_in_a_release_ends_it_not() {
+async fn a_recorder_that_panics_in_a_release_does_not_end_it() {
     let fails = Fails::of(&["lockkeeper_reconnects_total"]);
     let _recorder = metrics::set_default_local_recorder(&fails);
     let scene = Scene::start();

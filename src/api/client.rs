@@ -560,4 +560,22 @@ mod tests {
         work.now_or_never().expect("an answer").unwrap_err();
         ProcessClock::leave(before);
     }
+
+    /// A reader that only joins the holds of others never begins an acquire, which would forget them.
+    #[tokio::test(start_paused = true)]
+    async fn what_an_owner_joined_is_forgotten() {
+        let server = MemoryServer::new();
+        let locks = LockClient::connect(Source::stream(server.connector())).await.unwrap();
+        let (mut reader, mut joined) = (locks.read_write_lock("a").into_read(), Vec::new());
+        for _ in 0..5 {
+            let other = locks.read_write_lock("a").into_read().lock().await.unwrap();
+            let guard = reader.lock().await.unwrap();
+            assert!(Arc::ptr_eq(guard.grant(), other.grant()), "it asks the server");
+            joined.push(Arc::downgrade(guard.grant()));
+            guard.unlock().await.unwrap();
+            other.unlock().await.unwrap();
+            tokio::time::sleep(Duration::from_secs(1)).await; // the next reader cannot join any more
+        }
+        assert_eq!(joined.iter().filter(|grant| grant.strong_count() > 0).count(), 1);
+    }
 }

@@ -40,6 +40,15 @@ impl Backoff {
 mod tests {
     use super::*;
 
+    /// Guarantee 8 says when a waiter asks at the latest.
+    #[test]
+    fn a_shorter_time_is_never_longer() {
+        let drawn = (0..1_000).map(|_| up_to(Duration::from_secs(3)));
+        assert!(
+            drawn.into_iter().all(|time| (Duration::from_secs(2)..=Duration::from_secs(3)).contains(&time))
+        );
+    }
+
     #[test]
     fn pauses_double_up_to_the_limit() {
         let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(35));

@@ -58,7 +58,7 @@ impl Watched {
     }
 }
 
-/// Waits until `is` returns true. Whoever makes it true calls `notify_waiters` after that.
+/// Waits until `is` returns true. The code that makes it true calls `notify_waiters` afterwards.
 pub(crate) async fn until(changed: &Notify, is: impl Fn() -> bool) {
     loop {
         // `notified` comes before `is`, so a change between the two calls is not missed: `notify_waiters` also

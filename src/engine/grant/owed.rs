@@ -169,12 +169,12 @@ impl Release {
         let (grant, lock) = (&self.grant, &self.grant.lock);
         let (sent, call) = (clock::now(), lock.protocol.release(grant.holder()));
         let was_unsure = std::mem::replace(&mut self.is_unsure, true); // until the answer comes
-        let is_beside = grant.ask(|state| {
+        let (is_beside, ends_hold) = grant.ask(|state| {
             let is_beside = state.owing == Owing::Again;
             state.is_released_beside |= is_beside;
-            is_beside
+            (is_beside, state.lease.was_granted())
         });
-        let reply = match grant.send_release(connection, &call).await {
+        let reply = match grant.send_release(connection, &call, ends_hold).await {
             Ok(reply) => reply,
             // Another client overwrote the key, so the hold is gone.
             Err(fault) if fault.kind == FaultKind::WrongType => ReleaseReply::Gone,
@@ -361,8 +361,12 @@ impl Drop for Undo {
 
 impl Grant {
     /// Sends a release, and tells the waiters of this client.
-    async fn send_release(&self, connection: &Connection, call: &Call) -> Result<ReleaseReply, Fault> {
-        let ends_hold = self.ask(|state| state.lease.was_granted());
+    async fn send_release(
+        &self,
+        connection: &Connection,
+        call: &Call,
+        ends_hold: bool,
+    ) -> Result<ReleaseReply, Fault> {
         let waiters = if ends_hold { self.waiters() } else { None };
         if let Some((line, _)) = &waiters {
             line.with(|state| state.release_begins(clock::now()));

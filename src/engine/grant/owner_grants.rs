@@ -183,38 +183,3 @@ impl OwnerGrants {
         self.all().iter().all(|held| held.is_over(now))
     }
 }
-
-#[cfg(all(test, feature = "unstable-simulation"))]
-mod tests {
-    use std::panic::Location;
-    use std::time::Duration;
-
-    use lockkeeper_memory::MemoryServer;
-    use tokio::time::sleep;
-
-    use super::*;
-    use crate::base::config::LockConfig;
-    use crate::engine;
-    use crate::engine::acquire::{WaitLimit, acquire, joined};
-    use crate::engine::handle::Handle;
-    use crate::protocol::Read;
-    use crate::store::Source;
-
-    /// A reader that only joins the holds of others never begins an acquire, which would forget them.
-    #[tokio::test(start_paused = true)]
-    async fn what_an_owner_joined_is_forgotten() {
-        let (server, here) = (MemoryServer::new(), Location::caller());
-        let source = Source::stream(server.connector());
-        let engine = engine::start(source, LockConfig::default(), None).await.unwrap();
-        let handle = || Handle::of(LockRef::new(&engine, &Read, "a"), Arc::default());
-        let mut reader = handle();
-        for _ in 0..5 {
-            let other = acquire(&mut handle(), WaitLimit::None, here).await.unwrap().expect("it is free");
-            let joined = joined(&mut reader, WaitLimit::None, here).await.expect("a young hold");
-            joined.unwrap().unlock().await.unwrap();
-            other.unlock().await.unwrap();
-            sleep(Duration::from_secs(1)).await;
-        }
-        assert_eq!(reader.owner.all().len(), 1);
-    }
-}

@@ -632,7 +632,7 @@ pub(super) mod tests {
         state.attaches(OwnerKey::default(), here())
     }
 
-    /// An id for which an part acquires, on connection 1.
+    /// An id for which an owner acquires, on connection 1.
     fn asked() -> (State, PartKey) {
         let mut state = State::default();
         let part = attaches(&mut state);
@@ -672,7 +672,7 @@ pub(super) mod tests {
         let second = hold(NOW.plus(LEASE), usual(None));
         assert!(state.holds(two, Arc::clone(&second), (NOW.plus(LEASE), NOW), &rules()));
         state.ends_pending(one, NOW);
-        assert!(!state.has(one) && !state.is_owed(NOW), "another part has it");
+        assert!(!state.has(one) && !state.is_owed(NOW), "another owner has it");
         state.leaks(two, &second);
         assert!(!state.has_guards() && !state.is_owed(NOW), "it ends with its lease");
         assert!(state.is_owed(NOW.plus(LEASE)));
@@ -700,7 +700,7 @@ pub(super) mod tests {
         let cases: [(&str, Event, Epoch, Duration, bool); 9] = [
             ("nothing happens", |_, _| {}, SAME, SECOND / 2, true),
             ("it is too old", |_, _| {}, SAME, SECOND, false),
-            ("its part re-enters", |s, _| _ = s.acquires(LEASE, SAME, &rules()), SAME, SECOND / 2, true),
+            ("its owner re-enters", |s, _| _ = s.acquires(LEASE, SAME, &rules()), SAME, SECOND / 2, true),
             ("its client released by force", |_, _| {}, SWITCHED, SECOND / 2, false),
             (
                 "a new master is asked",
@@ -712,7 +712,7 @@ pub(super) mod tests {
             ("it has a longer lease", |s, _| s.asks_for(LEASE * 2, &rules()), SAME, SECOND / 2, false),
             ("an acquire is not answered", |s, _| s.on_server.sends(2, NOW), SAME, SECOND / 2, false),
             ("it is lost", |s, _| s.loses(), SAME, SECOND / 2, false),
-            ("a shutdown gave up its part", |s, _| s.gives_up(NOW), SAME, SECOND / 2, false),
+            ("a shutdown gave up its owner", |s, _| s.gives_up(NOW), SAME, SECOND / 2, false),
         ];
         for (case, event, epoch, time, can_join) in cases {
             let (mut state, part, _hold) = granted(usual(None));
