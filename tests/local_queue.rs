@@ -48,12 +48,12 @@ async fn waiters_that_time_out_cost_no_command_of_their_own() {
     let (locks, beside) =
         (scene.client_with(patient().safety_poll(600 * SECOND)).await, scene.client().await);
     let guard = beside.rlock("a").lock().await.unwrap();
-    let before = scene.server.calls("evalsha");
+    let before = scene.server.calls("pttl"); // each attempt has one, and no other script of this test
     let waiting = tokio::spawn({
         let locks = locks.clone();
         async move { locks.rlock("a").lock().await.unwrap().unlock().await }
     });
-    let attempts = || scene.server.calls("evalsha") - before;
+    let attempts = || scene.server.calls("pttl") - before;
     eventually("it attempts again after it has subscribed", attempts, |attempts| *attempts == 2).await;
     for _ in 0..10 {
         assert!(locks.rlock("a").try_lock_for(10 * MS).await.unwrap().is_none());
