@@ -253,6 +253,30 @@ async fn a_shutdown_of_one_client_ends_a_round_and_releases_its_members() {
     scene.end().await;
 }
 
+/// Guarantee 11. As before, and nobody polls the call.
+#[tokio::test]
+async fn a_shutdown_takes_back_what_a_call_was_granted_that_nobody_polls() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let (ours, theirs) = (scene.client().await, connect(proxy.url(), patient().connections(1)).await);
+    let mut both = MultiLock::new([ours.rlock("a"), theirs.rlock("b")]).unwrap();
+    proxy.set(Faults::replies_held());
+    let mut call = tokio_test::task::spawn(both.lock());
+    let keys = || {
+        assert!(call.poll().is_pending());
+        scene.server.keys()
+    };
+    eventually("both are granted, and the call knows of one", keys, |keys| keys.len() == 2).await;
+    soon(ours.shutdown()).await.unwrap();
+    assert_eq!(scene.server.keys(), ["b"]);
+    proxy.set(Faults::default());
+    assert!(matches!(soon(call).await, Err(Error::Closed)));
+    theirs.shutdown().await.unwrap();
+    assert_eq!(scene.server.keys(), [""; 0]);
+    drop((both, ours, theirs, proxy));
+    scene.end().await;
+}
+
 #[tokio::test]
 async fn invalid_members_are_refused() {
     let scene = Scene::start();

@@ -779,8 +779,7 @@ const NO_CLUSTER: &str = "ERR This instance has cluster support disabled";
 
 /// Whether a script does the same for many parts of its keys and arguments.
 fn is_in_parts(source: &[u8]) -> bool {
-    const BEGIN: &[u8] = b"\nlocal function of_one(";
-    source.windows(BEGIN.len()).any(|words| words == BEGIN)
+    str::from_utf8(source).is_ok_and(|source| source.contains("\nlocal function of_one("))
 }
 
 fn bytes(replies: &[Reply], is_new_protocol: bool) -> Vec<u8> {

@@ -16,7 +16,7 @@ use crate::base::jitter::{self, Backoff};
 use crate::base::options::LockOptions;
 use crate::base::timer::{Instant, elapsed, sleep, timeout};
 use crate::base::{Caller, clock};
-use crate::engine::{self, Handle, HeldLock, LockRef, PendingHold, WaitLimit, end_of};
+use crate::engine::{self, EarlyHold, Handle, HeldLock, LockRef, WaitLimit, end_of};
 use crate::protocol::LockType;
 use crate::store::Identity;
 use crate::telemetry::inside;
@@ -220,7 +220,7 @@ async fn acquire(
                                 return granted.map(|_| None);
                             }
                             has_failed = granted.is_err();
-                            let known = Some((index, granted));
+                            let known = Some((index, early(granted)));
                             break ask(&mut others, &locks, needed, caller, last, known).await;
                         }
                         // The call for the awaited lock notices only the shutdown of its own client.
@@ -233,13 +233,14 @@ async fn acquire(
                             if round.holds.len() >= needed || round.faults.len() > spare {
                                 break round;
                             }
-                            give_back(round.holds).await;
+                            give_back(taken(round.holds)).await;
                         }
                     }
                 }
             }
         };
-        let Round { mut holds, refused, faults, under_way } = round;
+        let Round { holds, refused, faults } = round;
+        let mut holds = taken(holds);
         let is_open = each.iter().try_for_each(Handle::check);
         if is_open.is_ok() && holds.iter().filter(|(_, held)| !held.is_lost()).count() >= needed {
             holds.sort_unstable_by_key(|(index, _)| *index);
@@ -252,7 +253,6 @@ async fn acquire(
         }
         let was_split = !holds.is_empty();
         give_back(holds).await;
-        drop(under_way);
         is_open?;
         let is_over = end.is_some_and(|end| end <= Instant::now());
         // Without a majority of servers, the refusal of another says nothing.
@@ -278,18 +278,25 @@ async fn acquire(
 }
 
 /// What a lock answered, with its index.
-type Answer = (usize, Result<Option<HeldLock>>);
+type Answer = (usize, Result<Option<EarlyHold>>);
 
 /// What the servers answered that were asked at once. The numbers are the indices of the locks.
 #[derive(Default)]
 struct Round {
-    holds: Vec<(usize, HeldLock)>,
+    holds: Vec<(usize, EarlyHold)>,
     /// The first lock, in the order of all clients, that another owner holds. If all clients wait for the same one, they
     /// seldom split the others.
     refused: Option<usize>,
     faults: Vec<(usize, Error)>,
-    /// They ask nothing. A shutdown of a client waits until they are dropped: what the round acquired was given back then.
-    under_way: Vec<PendingHold>,
+}
+
+fn early(granted: Result<Option<HeldLock>>) -> Result<Option<EarlyHold>> {
+    Ok(granted?.map(EarlyHold::new))
+}
+
+/// Without what a shutdown took back.
+fn taken(holds: Vec<(usize, EarlyHold)>) -> Vec<(usize, HeldLock)> {
+    holds.into_iter().filter_map(|(index, early)| Some((index, early.take()?))).collect()
 }
 
 /// Waits until the client of one of these locks ends.
@@ -310,7 +317,7 @@ async fn ask(
     let asked = others.iter_mut().map(async |(index, handle)| {
         let answer = tokio::select! {
             biased;
-            answer = engine::acquire(handle, WaitLimit::Once, caller) => answer,
+            answer = engine::acquire(handle, WaitLimit::Once, caller) => early(answer),
             () = elapsed(last) => Err(handle.lock.error(engine::late())),
         };
         (*index, answer)
@@ -321,7 +328,7 @@ async fn ask(
         // A fault that can pass decides nothing: the others can still be enough.
         Err(error) => (!error.is_transient()).then_some(false),
     };
-    let mut round = Round { under_way: PendingHold::claim(all.iter().cloned(), caller), ..Round::default() };
+    let mut round = Round::default();
     let answers = tokio::select! {
         biased;
         (_, answers) = vote(asked, needed, is_granted) => answers,

@@ -75,7 +75,10 @@ impl Onlooker {
         };
         for (name, text) in NAMES.iter().enumerate().take(oracle.waits.names()) {
             let Some(listed) = list.locks.iter().find(|lock| lock.name == *text) else {
-                oracle.is_unlisted(now, begun, &claim(name));
+                // While its slot moves, the list tells that it could not look at the lock.
+                if !list.skipped.iter().any(|name| name == text) {
+                    oracle.is_unlisted(now, begun, &claim(name));
+                }
                 continue;
             };
             oracle.inspected(now, begun, &claim(name), Some(listed));
