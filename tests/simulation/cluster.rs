@@ -88,6 +88,11 @@ impl WorldCluster {
         self.state().slots.get(&MemoryCluster::slot_of(key)).copied()
     }
 
+    /// Whether the slot of this key moves, or has moved since then.
+    pub fn has_moved(&self, key: &str, since: Duration) -> bool {
+        self.place(key).is_some_and(|place| place.target.is_some() || place.since > since)
+    }
+
     /// Whether what this node does with this key counts.
     pub fn counts(&self, node: usize, key: &[u8]) -> bool {
         let place = self.place(&String::from_utf8_lossy(key));

@@ -75,8 +75,12 @@ impl Onlooker {
         };
         for (name, text) in NAMES.iter().enumerate().take(oracle.waits.names()) {
             let Some(listed) = list.locks.iter().find(|lock| lock.name == *text) else {
-                // While its slot moves, the list tells that it could not look at the lock.
-                if !list.skipped.iter().any(|name| name == text) {
+                // While its slot moves, the list tells that it could not look at the lock, or it asks both servers at wrong times.
+                let has_moved =
+                    self.world.cluster.as_ref().is_some_and(|cluster| cluster.has_moved(text, begun));
+                if has_moved || list.skipped.iter().any(|name| name == text) {
+                    oracle.excuse("a list while a slot moves");
+                } else {
                     oracle.is_unlisted(now, begun, &claim(name));
                 }
                 continue;

@@ -219,6 +219,9 @@ impl Oracle {
             if self.waits.was_late(now, new.worker) {
                 return self.excuse("a call whose time was up came first");
             }
+            if self.waits.is_late(now, worker) {
+                return self.excuse("the time of the call in front was up");
+            }
             // A re-entry does not queue, and attempts at once if its hold is gone.
             let was_forced = self.entries.iter().any(|entry| {
                 entry.worker == new.worker
