@@ -80,8 +80,10 @@ impl Sum {
             let kinds: Vec<_> = options.kinds.iter().map(|kind| kind.text()).collect();
             let mode = options.mode.map_or_else(String::new, |mode| format!(" --mode {}", mode.text()));
             let deployment = options.deployment.option();
+            // A seed is another world in an optimized build.
+            let debug = if cfg!(debug_assertions) { " --debug" } else { "" };
             println!(
-                "seed {} ({}, {}) fails: scripts/simulate{deployment} --from {} --count 1 --kinds {}{mode} --trace",
+                "seed {} ({}, {}) fails: scripts/simulate{debug}{deployment} --from {} --count 1 --kinds {}{mode} --trace",
                 plan.seed,
                 plan.kind.text(),
                 plan.mode.text(),
