@@ -38,12 +38,10 @@ impl Shipping {
     async fn ship(&self, order: u32) -> lockkeeper::Result<Shipped> {
         let mut lock = self.locks.rlock(format!("lock:example:orders:{order}"));
         let Some(guard) = lock.try_lock().await? else { return Ok(Shipped::Busy) };
-        match guard.run(sleep(self.work)).await {
-            Ok(()) => {
-                guard.unlock().await?;
-                Ok(Shipped::Yes)
-            }
-            Err(_lost) => Ok(Shipped::Stopped),
+        match guard.finish(sleep(self.work)).await {
+            Ok(()) => Ok(Shipped::Yes),
+            Err(lockkeeper::Error::Lost(_)) => Ok(Shipped::Stopped),
+            Err(error) => Err(error),
         }
     }
 }

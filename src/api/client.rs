@@ -26,8 +26,8 @@ use crate::store::Source;
 /// **The name of a lock is its key in Redis.** Give locks a prefix of their own, such as `lock:`, so that no lock has the name of a
 /// key that holds data. A key that holds other data is [`Error::WrongKind`](crate::Error::WrongKind), and is never changed.
 ///
-/// **Making a handle asks no server and never fails.** That is so for every handle: locks, semaphores, claims, candidates and watches. If a name
-/// or a number of permits cannot be used, each call that would ask the server returns the error, such as
+/// **Making a handle makes no network call and never fails.** That is so for every handle: locks, semaphores, claims, candidates and watches. If a name
+/// or a number of permits cannot be used, each call that would send a command returns the error, such as
 /// [`InvalidName`](crate::Error::InvalidName), and sends nothing.
 ///
 /// The tasks of a client run on the tokio runtime on which it was made, except renewals, which have
@@ -48,7 +48,7 @@ pub struct LockClient {
 }
 
 impl LockClient {
-    /// Connects to a server, such as `redis://127.0.0.1/`, with the default settings. Asks the server.
+    /// Connects to a server, such as `redis://127.0.0.1/`, with the default settings. One round trip.
     ///
     /// # Errors
     ///
@@ -68,7 +68,7 @@ impl LockClient {
         Self::connect_with(source, LockConfig::default()).await
     }
 
-    /// Connects to a server. Asks the server.
+    /// Connects to a server. One round trip.
     ///
     /// The call tries once, or for as long as `start_timeout` says.
     ///
@@ -98,7 +98,7 @@ impl LockClient {
         Ok(Self { engine: diagnosis::start(source.into(), config).await? })
     }
 
-    /// Makes a handle for the reentrant lock with this name. The handle is a new owner. Asks no server.
+    /// Makes a handle for the reentrant lock with this name. The handle is a new owner. No network call.
     ///
     /// ```no_run
     /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
@@ -109,7 +109,7 @@ impl LockClient {
         Lock::single(&protocol::Reentrant, &self.engine, name.as_ref(), Arc::default())
     }
 
-    /// Makes a handle for the fair lock with this name. The handle is a new owner. Asks no server.
+    /// Makes a handle for the fair lock with this name. The handle is a new owner. No network call.
     ///
     /// ```no_run
     /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
@@ -120,7 +120,7 @@ impl LockClient {
         Lock::single(&protocol::Fair, &self.engine, name.as_ref(), Arc::default())
     }
 
-    /// Makes a handle for the fenced lock with this name. The handle is a new owner. Asks no server.
+    /// Makes a handle for the fenced lock with this name. The handle is a new owner. No network call.
     ///
     /// ```no_run
     /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
@@ -132,7 +132,7 @@ impl LockClient {
         Lock::single(&protocol::Fenced, &self.engine, name.as_ref(), Arc::default())
     }
 
-    /// Makes a handle for the read-write lock with this name. The handle is a new owner. Asks no server.
+    /// Makes a handle for the read-write lock with this name. The handle is a new owner. No network call.
     ///
     /// ```no_run
     /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
@@ -143,7 +143,7 @@ impl LockClient {
         ReadWriteLock::new(&self.engine, name.as_ref(), Arc::default())
     }
 
-    /// Makes a semaphore: at most `permits` holders at a time, over all processes. Asks no server.
+    /// Makes a semaphore: at most `permits` holders at a time, over all processes. No network call.
     ///
     /// The number is used if the key does not exist yet. If the server has another number, the server's is used, and a `tracing` event says so.
     /// [`resize`](Semaphore::resize) changes it. With zero permits, each acquire is an
@@ -160,7 +160,7 @@ impl LockClient {
         Semaphore::new(&self.engine, name.as_ref(), permits)
     }
 
-    /// Makes the group of claims with this name: each call claims the first of many names that is free. Asks no server.
+    /// Makes the group of claims with this name: each call claims the first of many names that is free. No network call.
     ///
     /// ```no_run
     /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
@@ -174,7 +174,7 @@ impl LockClient {
         Claims::new(&self.engine, group.as_ref())
     }
 
-    /// Makes an owner, for nested sections that only know the name of a lock. Asks no server.
+    /// Makes an owner, for nested sections that only know the name of a lock. No network call.
     ///
     /// ```no_run
     /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
@@ -187,9 +187,9 @@ impl LockClient {
         Owner::new(Arc::clone(&self.engine))
     }
 
-    /// Returns who holds the lock with this name, of whatever type it is. `None`: it is free. Asks the server.
+    /// Returns who holds the lock with this name, of whatever type it is. `None`: it is free. One round trip.
     ///
-    /// It does not tell fair and fenced locks from an `RLock`, and does not count waiters: [`list`](Self::list) does. A semaphore is returned
+    /// It cannot distinguish fair and fenced locks from an `RLock`, and does not count waiters: [`list`](Self::list) does. A semaphore is returned
     /// while it exists, also if no permit is in use. Any key with a whole number
     /// up to 4,294,967,295 can be one.
     ///
@@ -218,7 +218,7 @@ impl LockClient {
     }
 
     /// Releases the holds or permits of these holders, as [`inspect`](Self::inspect) found them, of a lock of whatever type, and wakes those
-    /// who wait. Returns whether one of the holders was still there. Asks the server.
+    /// who wait. Returns whether one of the holders was still there. One round trip.
     ///
     /// To release only some, remove the others from [`LockInfo::holders`]. An owner that acquired the lock later keeps it. There are two
     /// exceptions, because the server cannot tell them from the owner before: a thread of Java that acquired the lock anew, and an owner that
@@ -248,8 +248,7 @@ impl LockClient {
         force_unlock_of(&self.engine, &info.name, &owners).await
     }
 
-    /// Lists the locks that somebody holds, and the semaphores of which permits are in use, of whatever type and made by whichever
-    /// client, sorted by name. Asks each master several times.
+    /// Lists the locks that are held and the semaphores in use, of all types and clients, sorted by name. Asks each master several times.
     ///
     /// `pattern` says which names: `*` stands for any text, `?` for one byte, `[ab]` for one of these bytes, and `\` goes before a
     /// byte that stands for itself. The call looks at all keys of the server, some hundred with each command, so that no command
@@ -306,7 +305,7 @@ impl LockClient {
         }
     }
 
-    /// Lists the holds that clients tell, sorted by the name of the lock. Reads one key of each client, so it is fast even if the server has very
+    /// Lists the holds that clients report, sorted by the name of the lock. Reads one key of each client, so it is fast even if the server has very
     /// many keys.
     ///
     /// It shows only clients that are connected and have the `name_prefix` of this one. It misses what [`Holder::held_for`](crate::Holder::held_for)
@@ -332,7 +331,7 @@ impl LockClient {
     }
 
     /// Returns why this lock is not free: who holds it, what the holder waits for, who holds that, and so on. A chain for each holder: deadlocks
-    /// first, then the longest, a hundred at most. Empty: the lock is free. Asks the server several times.
+    /// first, then the longest, a hundred at most. Empty: the lock is free. Several round trips.
     ///
     /// A wait is known after a second, a link only through an [`Owner`], see [`WaitChain`], and both only of clients with the `name_prefix` of
     /// this one. A deadlock is looked at twice, with a second in between: then the call takes longer.
@@ -381,7 +380,7 @@ impl LockClient {
         chains.iter().map(|chain| WaitChain::from_server(chain, &clients, prefix)).collect()
     }
 
-    /// Returns the last 1,000 calls of this client that waited for another owner, the oldest first. Asks no server.
+    /// Returns the last 1,000 calls of this client that waited for another owner, the oldest first. No network call.
     ///
     /// ```no_run
     /// # fn demo(locks: lockkeeper::LockClient) {
@@ -392,7 +391,7 @@ impl LockClient {
         self.engine.waits.as_ref().map_or_else(Vec::new, |waits| waits.past())
     }
 
-    /// Returns what each master tells of itself, by its address: version, memory, persistence, replicas. Asks each master once, with `INFO`.
+    /// Returns the `INFO` of each master, by its address: version, memory, persistence, replicas. One round trip to each.
     /// The facts have the names that they have there.
     ///
     /// # Errors
@@ -420,7 +419,7 @@ impl LockClient {
         Ok(info(&self.engine).await?.into_iter().map(facts).collect())
     }
 
-    /// Ends the client and all its clones. Asks the server.
+    /// Ends the client and all its clones. One round trip.
     ///
     /// Nothing can be acquired any more, and waiting calls return [`Closed`](crate::Error::Closed). Everything that was dropped,
     /// and everything that those calls leave behind, is released before `shutdown` returns.
@@ -455,7 +454,7 @@ impl LockClient {
         self.engine.shutdown(last).await
     }
 
-    /// Waits for the [`shutdown`](Self::shutdown) of the client, by whichever of its clones. Asks no server.
+    /// Waits for the [`shutdown`](Self::shutdown) of the client, by whichever of its clones. No network call.
     ///
     /// # Cancel safety
     ///
@@ -476,7 +475,7 @@ impl LockClient {
         self.engine.closing().await;
     }
 
-    /// Returns the id of this client. All its clones have the same id. Asks no server.
+    /// Returns the id of this client. All its clones have the same id. No network call.
     ///
     /// The id is the part before the colon of every owner that [`inspect`](Self::inspect) shows for a hold of this client.
     ///

@@ -63,7 +63,7 @@ impl Owner {
         Self { engine, grants: HashMap::new(), tidy_at: TIDY, names: Arc::default() }
     }
 
-    /// Lends a handle for the reentrant lock with this name. If this owner holds it, the handle re-enters. Asks no server.
+    /// Lends a handle for the reentrant lock with this name. If this owner holds it, the handle re-enters. No network call.
     ///
     /// ```no_run
     /// # async fn demo(me: &mut lockkeeper::Owner) -> lockkeeper::Result<()> {
@@ -74,7 +74,7 @@ impl Owner {
         self.lend(&protocol::Reentrant, name.as_ref())
     }
 
-    /// Lends a handle for the fair lock with this name. If this owner holds it, the handle re-enters. Asks no server.
+    /// Lends a handle for the fair lock with this name. If this owner holds it, the handle re-enters. No network call.
     ///
     /// ```no_run
     /// # async fn demo(me: &mut lockkeeper::Owner) -> lockkeeper::Result<()> {
@@ -85,7 +85,7 @@ impl Owner {
         self.lend(&protocol::Fair, name.as_ref())
     }
 
-    /// Lends a handle for the fenced lock with this name. If this owner holds it, the handle re-enters. Asks no server.
+    /// Lends a handle for the fenced lock with this name. If this owner holds it, the handle re-enters. No network call.
     ///
     /// ```no_run
     /// # async fn demo(me: &mut lockkeeper::Owner) -> lockkeeper::Result<()> {
@@ -96,7 +96,7 @@ impl Owner {
         self.lend(&protocol::Fenced, name.as_ref())
     }
 
-    /// Lends a handle for the read-write lock with this name. If this owner holds a side, the handle re-enters it. Asks no server.
+    /// Lends a handle for the read-write lock with this name. If this owner holds a side, the handle re-enters it. No network call.
     ///
     /// ```no_run
     /// # async fn demo(me: &mut lockkeeper::Owner) -> lockkeeper::Result<()> {

@@ -26,7 +26,7 @@ impl Replication {
     pub(crate) const NONE: Self = Self { replicas: 0, timeout: Duration::from_millis(1) };
 }
 
-/// The settings of a [`LockClient`](crate::LockClient). A `LockConfig` that exists is valid.
+/// The settings of a [`LockClient`](crate::LockClient). An invalid value is an error of `build`, or of serde.
 ///
 /// It is built with [`builder`](Self::builder), or read with serde. In a file, durations are text such as `"30s"` or
 /// `"1m 500ms"`. Every field can be left out; an unknown field is an error.
@@ -57,7 +57,7 @@ impl Replication {
 /// | `connections` | `2` | connections for commands; the name of a lock selects one. The masters of a cluster share them |
 /// | `name_prefix` | none | a prefix of every lock's key (Redisson's `NameMapper`) |
 /// | `identity` | none | how lists name this client; without it `program@host:pid`. Up to 64 printable ASCII characters, no space |
-/// | `diagnosis` | `true` | whether the client tells on the server what it holds and waits for, and reports calls that wait for long |
+/// | `diagnosis` | `true` | whether the client writes to the server what it holds and waits for, and reports calls that wait for long |
 /// | `sharded_messages` | `true` | in a cluster, messages stay in their slot (Redisson's `shardedSubscriptionMode`). Equal in all clients |
 /// | `watchdog_thread` | `true` | locks are renewed on a thread of their own, so a blocked runtime loses none |
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -209,7 +209,8 @@ pub struct Lost {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LossCause {
-    /// Renewals did not arrive in time: server or network failed, or the process was blocked or paused.
+    /// Renewals did not arrive in time: server or network failed, or the process was frozen. (A blocked runtime loses
+    /// no locks, except with `watchdog_thread = false`.)
     NotRenewed,
     /// The server no longer has the hold: somebody deleted the key or called `force_unlock`, or the server lost its data. The client cannot
     /// tell these apart.
@@ -276,7 +277,7 @@ impl Error {
         }
     }
 
-    /// Returns the lock that the error is about, if the call was about one and got so far.
+    /// Returns the lock that the error is about. `None`: the call is about no lock, or failed before it came to it.
     ///
     /// ```
     /// # fn demo(error: lockkeeper::Error) {

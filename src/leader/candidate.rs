@@ -91,7 +91,7 @@ enum End<T> {
 }
 
 impl Candidate {
-    /// Makes a candidate for the leadership with this name, which is the key in Redis. Asks no server.
+    /// Makes a candidate for the leadership with this name, which is the key in Redis. No network call.
     ///
     /// ```no_run
     /// # use lockkeeper::leader::Candidate;
@@ -109,7 +109,7 @@ impl Candidate {
         }
     }
 
-    /// Campaigns, and runs `work` for as long as this candidate leads. Asks the server.
+    /// Campaigns, and runs `work` for as long as this candidate leads. One round trip.
     ///
     /// - When the leadership is lost, `work` is dropped, and the candidate campaigns again. If it is elected again, it calls `work`
     ///   for the new term. A candidate that [steps down](CandidateHandle::step_down) does the same.
@@ -182,7 +182,7 @@ impl Candidate {
         }
     }
 
-    /// Returns a handle that tells whether this candidate leads, and lets it step down, also while it runs. Asks no server.
+    /// Returns a handle that tells whether this candidate leads, and lets it step down, also while it runs. No network call.
     ///
     /// ```no_run
     /// # fn demo(candidate: &lockkeeper::leader::Candidate) {
@@ -193,7 +193,7 @@ impl Candidate {
         CandidateHandle(Arc::clone(&self.shared))
     }
 
-    /// Sets the options of its lock, such as the lease. Asks no server.
+    /// Sets the options of its lock, such as the lease. No network call.
     ///
     /// `max_hold`, or a `fixed` lease, is the longest term: a leader steps down when its term has lasted for this time, at the latest, and does
     /// not campaign for one second. If no other candidate leads by then, it can lead again. With a `fixed` lease nothing is renewed: while it
@@ -215,7 +215,7 @@ impl Candidate {
         Self { lock: self.lock.with(&options.of_leader()), max_term, ..self }
     }
 
-    /// Sets what this candidate announces while it leads, such as its address: at most 4,096 bytes. Asks no server.
+    /// Sets what this candidate announces while it leads, such as its address: at most 4,096 bytes. No network call.
     ///
     /// A [`LeaderWatch`](super::LeaderWatch) returns it, together with who leads. Each term announces it anew, and what an earlier leader
     /// announced is never returned for a later one. The server has it a moment after the election, while the work already begins. It ends
@@ -372,7 +372,7 @@ impl fmt::Debug for Candidate {
 }
 
 impl CandidateHandle {
-    /// Returns whether the candidate leads now: its work runs, and its [term](Leadership::is_over) is not over. Asks no server.
+    /// Returns whether the candidate leads now: its work runs, and its [term](Leadership::is_over) is not over. No network call.
     ///
     /// ```no_run
     /// # fn demo(handle: &lockkeeper::leader::CandidateHandle) {
@@ -390,7 +390,7 @@ impl CandidateHandle {
     /// campaign. If no other candidate leads by then, it can lead again. To end a candidate, drop the future of
     /// [`run`](Candidate::run) instead.
     ///
-    /// If the candidate does not lead, this does nothing. Asks no server.
+    /// If the candidate does not lead, this does nothing. No network call.
     ///
     /// ```no_run
     /// # fn demo(handle: &lockkeeper::leader::CandidateHandle) {

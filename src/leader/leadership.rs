@@ -37,7 +37,7 @@ struct Term {
 
 impl Leadership {
     /// Returns the number of this term. It is greater than those of all earlier terms, of whichever leader.
-    /// [`FencedLock`](crate::FencedLock) says when a server that loses data breaks that. Asks no server.
+    /// [`FencedLock`](crate::FencedLock) says when a server that loses data breaks that. No network call.
     ///
     /// Send it with each write and each order of the leader, and refuse smaller numbers there: this stops a leader that was
     /// stopped for longer than its lease and does not know yet that its term is over.
@@ -51,7 +51,7 @@ impl Leadership {
         self.0.number
     }
 
-    /// Returns whether this term is over: another process can lead. Asks no server.
+    /// Returns whether this term is over: another process can lead. No network call.
     ///
     /// It is true from the moment at which the lease can end, by this host's clock, and as soon as the candidate steps down.
     ///
@@ -66,7 +66,7 @@ impl Leadership {
         self.0.is_over.load(Ordering::Acquire) || self.0.hold.is_lost()
     }
 
-    /// Returns how long the term lasts if nothing renews it. Zero: it is over. Asks no server.
+    /// Returns how long the term lasts if nothing renews it. Zero: it is over. No network call.
     ///
     /// ```no_run
     /// # fn demo(leadership: &lockkeeper::leader::Leadership) {

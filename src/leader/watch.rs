@@ -68,7 +68,7 @@ pub struct LeaderWatch {
 type Question = Mutex<BoxFuture<'static, Result<Option<Leader>>>>;
 
 impl LeaderWatch {
-    /// Watches the leadership with this name. Asks no server.
+    /// Watches the leadership with this name. No network call.
     ///
     /// ```no_run
     /// # use lockkeeper::leader::LeaderWatch;
@@ -88,7 +88,7 @@ impl LeaderWatch {
         }
     }
 
-    /// Waits until another owner leads than the last call returned, or the leader announces something else. Returns who leads. `None`:
+    /// Waits until the leader or its announcement differs from what the last call returned. Returns who leads. `None`:
     /// nobody leads.
     ///
     /// The first call returns who leads now. A leader that was just elected can be returned without its announcement first, and then with

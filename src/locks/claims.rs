@@ -53,7 +53,7 @@ impl Claims {
         Self(Arc::new(Handle::of(LockRef::group(engine, group), Arc::default())))
     }
 
-    /// Sets how names are held from the next claim on: the lease, the longest and shortest hold, the group in metrics. Asks no server.
+    /// Sets how names are held from the next claim on: the lease, the longest and shortest hold, the group in metrics. No network call.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -69,7 +69,7 @@ impl Claims {
         Self(Arc::new(handle))
     }
 
-    /// Returns the name of the group, as it was given. Asks no server.
+    /// Returns the name of the group, as it was given. No network call.
     ///
     /// ```no_run
     /// # fn demo(locks: lockkeeper::LockClient) {
@@ -80,7 +80,7 @@ impl Claims {
         self.0.name()
     }
 
-    /// Claims the first of these names that is free. `None`: other owners hold all of them, or there are no names. Asks the server.
+    /// Claims the first of these names that is free. `None`: other owners hold all of them, or there are no names. One round trip.
     ///
     /// Two calls at the same time get the first and the second free name. The call does not wait for other owners. If all of a hundred names
     /// are in use, call again with the next hundred.

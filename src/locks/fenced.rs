@@ -36,7 +36,7 @@ use crate::protocol;
 pub type FencedLock<'a> = Lock<'a, protocol::Fenced>;
 
 impl Lock<'_, protocol::Fenced> {
-    /// As [`run`](Self::run), for work that needs its token: calls `work` with the token when the lock is acquired. Asks the server.
+    /// As [`run`](Self::run), for work that needs its token: calls `work` with the token when the lock is acquired. One round trip.
     ///
     /// # Errors
     ///

@@ -115,7 +115,7 @@ impl<T> LockGuard<T> {
         self.holds.iter().for_each(|held| held.hold.begins(span.clone()));
     }
 
-    /// Returns the name of the lock, as it was given. Asks no server.
+    /// Returns the name of the lock, as it was given. No network call.
     ///
     /// ```no_run
     /// # fn demo(guard: lockkeeper::LockGuard) {
@@ -145,15 +145,16 @@ impl<T> LockGuard<T> {
 
     /// Releases the hold. After the last hold of its owner, the lock is free and a waiter is woken, or another owner of this client holds it.
     ///
-    /// Asks the server, except if another owner of this client takes over the `RLock` or `WriteLock`, or shares the read hold: see
-    /// [guarantee 19](crate::guide::guarantees#19-owners-of-one-client-share-holds). Then `Ok` says that no loss is known. A release whose
+    /// One round trip, except if another owner of this client takes over the `RLock`, `WriteLock` or permit, or shares the read hold: see
+    /// [guarantee 19](crate::guide::guarantees#19-owners-of-one-client-share-holds). Then `Ok` says that no loss is known. Before the end of
+    /// [`min_hold`](crate::LockOptionsBuilder::min_hold), it makes no network call, either. A release whose
     /// answer was lost is sent again, which does no harm.
     ///
     /// # Errors
     ///
-    /// [`NotHeld`](crate::Error::NotHeld): the hold was gone, so the section has been without protection since an unknown time.
-    /// Check what the section did. Also check earlier sections of this client with the same [`owner_id`](Self::owner_id). If the guard
-    /// [is lost](Self::is_lost) already, the call returns this at once and asks no server.
+    /// [`NotHeld`](crate::Error::NotHeld): the hold was gone, and nobody knows since when.
+    /// Check what the work did. Also check earlier work of this client with the same [`owner_id`](Self::owner_id). If the guard
+    /// [is lost](Self::is_lost) already, the call returns this at once, without a network call.
     ///
     /// Otherwise a [fault of server or network](crate::Error#faults-of-server-and-network). The release is repeated in the background until it succeeds or the lease has ended.
     ///
@@ -182,7 +183,7 @@ impl<T> LockGuard<T> {
         }
     }
 
-    /// Returns a view of this hold for tasks and threads that the section starts. The view does not keep the lock. Asks no server.
+    /// Returns a view of this hold for tasks and threads that the section starts. The view does not keep the lock. No network call.
     ///
     /// ```no_run
     /// # fn demo(guard: lockkeeper::LockGuard) {
@@ -199,7 +200,7 @@ impl<T> LockGuard<T> {
     }
 
     /// Waits until the hold has ended, and returns how: `Ok` if the guard was released, dropped or [leaked](Self::leak), and [`Lost`] if
-    /// the hold was lost before. Asks no server.
+    /// the hold was lost before. No network call.
     ///
     /// The future needs no reference to the guard. When the guard is released, it completes at once, and not when the lease would have ended.
     /// `Ok` says that no loss was known at that moment: a [`NotHeld`](crate::Error::NotHeld) of the [`unlock`](Self::unlock) comes later.
@@ -288,7 +289,7 @@ impl<T> LockGuard<T> {
         }
     }
 
-    /// Returns whether the hold is lost, by this host's clock. Asks no server.
+    /// Returns whether the hold is lost: its lease has ended by this host's clock, or the client knows that the lock is gone. No network call.
     ///
     /// ```no_run
     /// # fn demo(guard: &lockkeeper::LockGuard) {
@@ -299,7 +300,7 @@ impl<T> LockGuard<T> {
         self.holds.iter().filter(|held| !held.is_lost()).count() < self.needed()
     }
 
-    /// Returns how long the hold can be relied on if nothing renews it. Zero: the hold is lost. Asks no server.
+    /// Returns how long the hold can be relied on if nothing renews it. Zero: the hold is lost. No network call.
     ///
     /// ```no_run
     /// # fn demo(guard: &lockkeeper::LockGuard) {
@@ -310,7 +311,7 @@ impl<T> LockGuard<T> {
         of_quorum(self.holds.iter().map(HeldLock::remaining), self.needed())
     }
 
-    /// Runs `work`, and drops it when the lock is lost. **Releases nothing**: the guard still holds the lock afterwards. Asks no server.
+    /// Runs `work`, and drops it when the lock is lost. **Releases nothing**: the guard still holds the lock afterwards. No network call.
     ///
     /// To release the lock as well, use [`finish`](Self::finish). `run` is for several works under one guard, and for re-entry.
     ///
@@ -359,7 +360,7 @@ impl<T> LockGuard<T> {
         }
     }
 
-    /// Runs `work` and releases the lock. Returns what `work` returns, if the lock was held until then. Asks the server.
+    /// Runs `work` and releases the lock. Returns what `work` returns, if the lock was held until then. One round trip.
     ///
     /// This is what the `run` of a lock does after it has acquired the lock. It takes the guard, so copy what `work` needs of it before,
     /// such as the name and the token of a claim.
@@ -401,7 +402,7 @@ impl<T> LockGuard<T> {
         }
     }
 
-    /// Makes the lease last at least this long from now. The lease never becomes shorter. Asks the server.
+    /// Makes the lease last at least this long from now. The lease never becomes shorter. One round trip.
     ///
     /// This also makes a fixed lease longer. It does not move the end that `max_hold` sets.
     ///
@@ -431,7 +432,7 @@ impl<T> LockGuard<T> {
         }
     }
 
-    /// Returns how many holds the owner of this guard has on the lock, as far as this client knows. Asks no server.
+    /// Returns how many holds the owner of this guard has on the lock, as far as this client knows. No network call.
     ///
     /// ```no_run
     /// # async fn demo(mut lock: lockkeeper::RLock<'_>) -> lockkeeper::Result<()> {
@@ -443,7 +444,7 @@ impl<T> LockGuard<T> {
         of_quorum(self.holds.iter().map(HeldLock::holds), self.needed())
     }
 
-    /// Leaves the lock held until its lease ends by itself: nothing renews or releases it any more. Asks no server.
+    /// Leaves the lock held until its lease ends by itself: nothing renews or releases it any more. No network call.
     ///
     /// Use `leak` and not [`std::mem::forget`]: a forgotten guard keeps its lock renewed as long as the process lives.
     ///
@@ -463,7 +464,7 @@ impl<T> LockGuard<T> {
         self.holds.into_iter().for_each(HeldLock::leak);
     }
 
-    /// Returns the guard without its token or ids, for code that keeps guards of several types together. Asks no server.
+    /// Returns the guard without its token or ids, for code that keeps guards of several types together. No network call.
     ///
     /// ```no_run
     /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
@@ -482,7 +483,7 @@ impl<T> LockGuard<T> {
 
 impl LockGuard<FencingToken> {
     /// Returns the number of this holder. It is greater than the numbers of all earlier holders; for a claim, of all earlier claims of its
-    /// group. [`FencedLock`](crate::FencedLock) says when a server that loses data breaks that. Asks no server.
+    /// group. [`FencedLock`](crate::FencedLock) says when a server that loses data breaks that. No network call.
     ///
     /// ```no_run
     /// # async fn demo(mut lock: lockkeeper::FencedLock<'_>) -> lockkeeper::Result<()> {
@@ -504,7 +505,7 @@ impl LockGuard<FencingToken> {
 }
 
 impl LockGuard<PermitId> {
-    /// Returns how many permits these are. Asks no server.
+    /// Returns how many permits these are. No network call.
     ///
     /// ```no_run
     /// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
@@ -515,7 +516,7 @@ impl LockGuard<PermitId> {
         self.permit_ids().count
     }
 
-    /// Returns the id of the permit; of several, that of the first. Java's `release(permitId)` takes it. Asks no server.
+    /// Returns the id of the permit; of several, that of the first. Java's `release(permitId)` takes it. No network call.
     ///
     /// A permit keeps its id when the client hands it to the next of its waiters, within 5 ms of the grant.
     ///
@@ -530,7 +531,7 @@ impl LockGuard<PermitId> {
         self.extra
     }
 
-    /// Returns the ids of all these permits. Asks no server.
+    /// Returns the ids of all these permits. No network call.
     ///
     /// ```no_run
     /// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
@@ -586,7 +587,7 @@ pub struct HoldWatch {
 }
 
 impl HoldWatch {
-    /// Returns whether the hold is lost or ended, by this host's clock. Asks no server.
+    /// Returns whether the hold is lost, as [`LockGuard::is_lost`] does, or has ended: it is true after a release, too. No network call.
     ///
     /// ```no_run
     /// # fn demo(hold: &lockkeeper::HoldWatch) {
@@ -597,7 +598,7 @@ impl HoldWatch {
         self.times.iter().filter(|hold| !hold.is_lost()).count() < self.needed
     }
 
-    /// Returns how long the hold can be relied on if nothing renews it. Zero: it is lost or ended. Asks no server.
+    /// Returns how long the hold can be relied on if nothing renews it. Zero: it is lost or ended. No network call.
     ///
     /// ```no_run
     /// # fn demo(hold: &lockkeeper::HoldWatch) {

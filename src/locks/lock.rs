@@ -94,7 +94,7 @@ impl<K: BaseLock + Protocol> Lock<'_, K> {
 }
 
 impl<K: BaseLock> Lock<'_, K> {
-    /// Sets how the lock is held from the next acquire on: its lease, its longest and shortest hold, its group in metrics. Asks no server.
+    /// Sets how the lock is held from the next acquire on: its lease, its longest and shortest hold, its group in metrics. No network call.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -109,7 +109,7 @@ impl<K: BaseLock> Lock<'_, K> {
         self
     }
 
-    /// Acquires the lock. If another owner holds it, waits as long as it takes. Asks the server.
+    /// Acquires the lock. If another owner holds it, waits as long as it takes. One round trip.
     ///
     /// An owner that holds the lock already gets one more hold at once.
     ///
@@ -145,7 +145,7 @@ impl<K: BaseLock> Lock<'_, K> {
         self.0.acquire(WaitLimit::Forever, Location::caller(), granted)
     }
 
-    /// Acquires the lock if it is free now, or held by this owner. `None`: another owner holds it. Asks the server.
+    /// Acquires the lock if it is free now, or held by this owner. `None`: another owner holds it. One round trip.
     ///
     /// The call waits for the server's answer, but not for the lock.
     ///
@@ -180,7 +180,7 @@ impl<K: BaseLock> Lock<'_, K> {
     }
 
     /// Acquires the lock. If another owner holds it, waits, but no longer than `wait`. `None`: another owner held it all
-    /// that time. Asks the server.
+    /// that time. One round trip.
     ///
     /// This call, or a call in front of it in the client's wait queue, asks the server at least once. If there is no answer,
     /// this call takes up to `command_timeout`, even if `wait` is shorter.
@@ -213,7 +213,7 @@ impl<K: BaseLock> Lock<'_, K> {
         self.0.acquire(WaitLimit::For(wait), Location::caller(), identity)
     }
 
-    /// Returns the name of the lock, as it was given. For a lock of several members, all their names. Asks no server.
+    /// Returns the name of the lock, as it was given. For a lock of several members, all their names. No network call.
     ///
     /// ```no_run
     /// # fn demo(locks: lockkeeper::LockClient) {
@@ -277,7 +277,7 @@ impl<K: BaseLock> Lock<'_, K> {
         fault.map_or(Ok(verdict == Some(true)), Err)
     }
 
-    /// Returns whether this owner holds the lock, as far as this client knows. Asks no server.
+    /// Returns whether this owner holds the lock, as far as this client knows. No network call.
     ///
     /// ```no_run
     /// # async fn demo(mut lock: lockkeeper::RLock<'_>) -> lockkeeper::Result<()> {
@@ -291,7 +291,7 @@ impl<K: BaseLock> Lock<'_, K> {
         self.hold_count() > 0
     }
 
-    /// Returns how many holds of this owner are not lost, as far as this client knows. Asks no server.
+    /// Returns how many holds of this owner are not lost, as far as this client knows. No network call.
     ///
     /// ```no_run
     /// # async fn demo(mut lock: lockkeeper::RLock<'_>) -> lockkeeper::Result<()> {
@@ -304,7 +304,7 @@ impl<K: BaseLock> Lock<'_, K> {
     }
 
     /// Returns how long the lock stays held if nobody renews or releases it. For a side of a read-write lock: how long this
-    /// side stays held. `None`: it is free. Asks the server.
+    /// side stays held. `None`: it is free. One round trip.
     ///
     /// # Errors
     ///
@@ -329,7 +329,7 @@ impl<K: BaseLock> Lock<'_, K> {
     }
 
     /// Releases the lock, whoever holds it, and wakes a waiter. For a side of a read-write lock: releases all holds of this
-    /// side. Returns whether the lock was held. Asks the server.
+    /// side. Returns whether the lock was held. One round trip.
     ///
     /// This is for repairs by hand. The former holder can work on until it notices: mostly at once, and at the latest at its next renewal or release.
     ///

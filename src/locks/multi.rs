@@ -58,7 +58,7 @@ pub enum Multi {}
 
 impl Lock<'static, Multi> {
     /// Combines these handles, including their current holds. Their [options](Lock::with) apply to the whole lock, the group only
-    /// if all have the same. Asks no server.
+    /// if all have the same. No network call.
     ///
     /// # Errors
     ///

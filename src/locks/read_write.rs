@@ -72,7 +72,7 @@ impl<'a> ReadWriteLock<'a> {
         Self { read: Lock::of(Locks::one(read)), write: Lock::of(Locks::one(write)) }
     }
 
-    /// Returns the name, as it was given. Asks no server.
+    /// Returns the name, as it was given. No network call.
     ///
     /// ```no_run
     /// # fn demo(locks: lockkeeper::LockClient) {
@@ -83,7 +83,7 @@ impl<'a> ReadWriteLock<'a> {
         self.read.name()
     }
 
-    /// Returns the side to read. Asks no server.
+    /// Returns the side to read. No network call.
     ///
     /// ```no_run
     /// # async fn demo(mut cache: lockkeeper::ReadWriteLock<'_>) -> lockkeeper::Result<()> {
@@ -94,7 +94,7 @@ impl<'a> ReadWriteLock<'a> {
         &mut self.read
     }
 
-    /// Returns the side to write. Asks no server.
+    /// Returns the side to write. No network call.
     ///
     /// ```no_run
     /// # async fn demo(mut cache: lockkeeper::ReadWriteLock<'_>) -> lockkeeper::Result<()> {
@@ -105,7 +105,7 @@ impl<'a> ReadWriteLock<'a> {
         &mut self.write
     }
 
-    /// Returns the side to read, alone. Asks no server.
+    /// Returns the side to read, alone. No network call.
     ///
     /// ```no_run
     /// # use lockkeeper::{LockClient, ReadLock};
@@ -117,7 +117,7 @@ impl<'a> ReadWriteLock<'a> {
         self.read
     }
 
-    /// Returns the side to write, alone. Asks no server.
+    /// Returns the side to write, alone. No network call.
     ///
     /// ```no_run
     /// # use lockkeeper::{LockClient, WriteLock};
@@ -129,7 +129,7 @@ impl<'a> ReadWriteLock<'a> {
         self.write
     }
 
-    /// Sets the options of both sides, see [`Lock::with`](crate::Lock::with). Asks no server.
+    /// Sets the options of both sides, see [`Lock::with`](crate::Lock::with). No network call.
     ///
     /// ```no_run
     /// # use std::time::Duration;

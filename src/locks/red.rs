@@ -44,7 +44,7 @@ pub enum Red {}
 
 impl Lock<'static, Red> {
     /// Combines these handles, including their current holds. Their [options](Lock::with) apply to the whole lock, the group only
-    /// if all have the same. Asks no server.
+    /// if all have the same. No network call.
     ///
     /// # Errors
     ///

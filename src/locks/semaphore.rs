@@ -18,13 +18,13 @@ use crate::engine::{Engine, Handle, LockRef, WaitLimit, permits};
 use crate::locks::several::Locks;
 use crate::protocol::PermitIds;
 
-/// A number of permits that all processes share: so many holders at a time. Redisson's `RPermitExpirableSemaphore`.
+/// A number of permits that all processes share: a limit on holders at a time. Redisson's `RPermitExpirableSemaphore`.
 ///
 /// A semaphore is no owner, so it is shared by `&self` and is cheap to clone, and **each permit is independent of all others**. A task
 /// that has a permit and acquires another one takes two, and can wait for itself if there is only one.
 ///
 /// A permit has a lease, as a lock has. The client renews it while the [guard](LockGuard) lives. The permits of a process that died come back
-/// when their leases end. A permit whose lease ended is *lost*, and its holder is told before another holder can get it, unless the
+/// when their leases end. A permit whose lease ended is *lost*, and its holder learns of it before another one can get it, unless the
 /// clock of a Java client is more than 500 ms ahead of the server's.
 ///
 /// The waiters of one client are served in the order in which they came, also those that want several permits at once. So a call for many
@@ -55,7 +55,7 @@ impl Semaphore {
         Self(Arc::new(Handle::of(LockRef::semaphore(engine, name, total), Arc::default())))
     }
 
-    /// Sets how permits are held from the next acquire on: the lease, the longest and shortest hold, the group in metrics. Asks no server.
+    /// Sets how permits are held from the next acquire on: the lease, the longest and shortest hold, the group in metrics. No network call.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -71,7 +71,7 @@ impl Semaphore {
         Self(Arc::new(handle))
     }
 
-    /// Returns the name of the semaphore, as it was given. Asks no server.
+    /// Returns the name of the semaphore, as it was given. No network call.
     ///
     /// ```no_run
     /// # fn demo(locks: lockkeeper::LockClient) {
@@ -82,7 +82,7 @@ impl Semaphore {
         self.0.name()
     }
 
-    /// Acquires a permit. If all are in use, waits as long as it takes. Asks the server.
+    /// Acquires a permit. If all are in use, waits as long as it takes. One round trip.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl Semaphore {
         self.acquire_many(1)
     }
 
-    /// Acquires several permits together: all or none. Waits as long as it takes. Asks the server.
+    /// Acquires several permits together: all or none. Waits as long as it takes. One round trip.
     ///
     /// # Errors
     ///
@@ -136,7 +136,7 @@ impl Semaphore {
         self.within(permits, WaitLimit::Forever, Location::caller(), granted)
     }
 
-    /// Acquires a permit if one is available now. `None`: all are in use. Asks the server.
+    /// Acquires a permit if one is available now. `None`: all are in use. One round trip.
     ///
     /// The call does not stand in line: it can get a permit before calls of this client that wait for several.
     ///
@@ -163,7 +163,7 @@ impl Semaphore {
         self.try_acquire_many(1)
     }
 
-    /// Acquires several permits together if so many are available now. `None`: fewer are. Asks the server.
+    /// Acquires several permits together if so many are available now. `None`: fewer are. One round trip.
     ///
     /// # Errors
     ///
@@ -187,7 +187,7 @@ impl Semaphore {
         self.within(permits, WaitLimit::None, Location::caller(), identity)
     }
 
-    /// Acquires a permit, and waits no longer than `wait`. `None`: no permit came back for it in that time. Asks the server.
+    /// Acquires a permit, and waits no longer than `wait`. `None`: no permit came back for it in that time. One round trip.
     ///
     /// If there is no answer, this call takes up to `command_timeout`, even if `wait` is shorter.
     ///
@@ -215,7 +215,7 @@ impl Semaphore {
         self.try_acquire_many_for(1, wait)
     }
 
-    /// Acquires several permits together, and waits no longer than `wait`. `None`: there were too few in that time. Asks the server.
+    /// Acquires several permits together, and waits no longer than `wait`. `None`: there were too few in that time. One round trip.
     ///
     /// # Errors
     ///
@@ -241,7 +241,7 @@ impl Semaphore {
         self.within(permits, WaitLimit::For(wait), Location::caller(), identity)
     }
 
-    /// Acquires a permit, runs `work`, and releases the permit. Returns what `work` returns. Asks the server.
+    /// Acquires a permit, runs `work`, and releases the permit. Returns what `work` returns. One round trip.
     ///
     /// `work` is dropped when the permit is lost, as in [`LockGuard::finish`].
     ///
@@ -265,7 +265,7 @@ impl Semaphore {
         async move { acquired.await?.finish(work).await }
     }
 
-    /// Returns how many permits are available, with those whose leases have ended. Asks the server.
+    /// Returns how many permits are available, with those whose leases have ended. One round trip.
     ///
     /// The answer can be outdated when it arrives. To act on it, use [`try_acquire`](Self::try_acquire).
     ///
@@ -287,7 +287,7 @@ impl Semaphore {
     }
 
     /// Returns how many permits there are: those that are available and those in use. This is the server's number, and
-    /// [`resize`](Self::resize) sets it. Asks the server.
+    /// [`resize`](Self::resize) sets it. One round trip.
     ///
     /// # Errors
     ///
@@ -310,7 +310,7 @@ impl Semaphore {
 
     /// Releases a permit, whoever has it, and wakes a waiter. [`inspect`](crate::LockClient::inspect) lists the permits in use. Returns whether the
     /// permit was in use: false also if a first try released it and its answer was lost. If it was acquired together with others,
-    /// its holder loses all of them at its next renewal, or earlier, and they come back, too. Asks the server.
+    /// its holder loses all of them at its next renewal, or earlier, and they come back, too. One round trip.
     ///
     /// This is for repairs by hand. The former holder can work on until it notices: mostly at once, and at the latest at its next renewal or release.
     ///
@@ -331,7 +331,7 @@ impl Semaphore {
         permits::force_release(&self.0, id.0).await
     }
 
-    /// Sets how many permits there are. Asks the server.
+    /// Sets how many permits there are. One round trip.
     ///
     /// More permits wake waiters. Fewer take effect as permits come back: nobody loses a permit. This also repairs the number after the
     /// set of permits was deleted by hand.
@@ -356,7 +356,7 @@ impl Semaphore {
         permits::resize(&self.0, permits)
     }
 
-    /// Deletes the semaphore with all its permits. Returns whether there was one: false also if the answer of a first try was lost. Asks the server.
+    /// Deletes the semaphore with all its permits. Returns whether there was one: false also if the answer of a first try was lost. One round trip.
     ///
     /// Whoever has a permit notices at the latest at the next renewal or release, and can work on until then, beside the holders of new permits. The
     /// number of permits stays on the server after the last release, and this removes it.

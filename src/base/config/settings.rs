@@ -151,9 +151,9 @@ settings! {
         /// The masters of a cluster share them: each has `connections` divided by the number of masters, and at least one. A master keeps
         /// its number when others are added or removed.
         connections: usize = 2, 8;
-        /// Sets whether the client tells what it holds and waits for. Default: true.
+        /// Sets whether the client writes to the server what it holds and waits for. Default: true.
         ///
-        /// The client tells on the server which locks that it renews it has held for a second, and which calls have waited for a second. It reports
+        /// The client writes to the server which renewed locks it has held for a second, and which calls have waited for a second. It reports
         /// calls that have waited for a lease, and deadlocks. With false, it does none of this, and
         /// [`recent_waits`](crate::LockClient::recent_waits) is empty. Other clients do not see its
         /// [`held_for`](crate::Holder::held_for) or its waits. Its own [`why`](crate::LockClient::why) shows those of other clients.

@@ -227,7 +227,8 @@ impl Source {
     ///
     /// # Cancel safety
     ///
-    /// The futures of `connector` run in tasks of the client, on the runtime on which the client was made. A future that takes too long,
+    /// The futures of `connector` run in tasks of the client: on the runtime on which the client was made, and on the client's own thread, so
+    /// they must not wait for that runtime. A future that takes too long,
     /// `command_timeout` at most, is dropped, and `connector` is called again later. So a dropped future must leave nothing behind.
     ///
     /// ```no_run
