@@ -1,12 +1,13 @@
 //! Several locks as one: all of them or none, for all types and servers, and in any order.
 
 use crate::support::{
-    Faults, LIMIT, MS, SECOND, Scene, Server, connect, eventually, fixed, patient, quiet, renewed, soon,
-    timed,
+    Faults, LIMIT, MS, SECOND, Scene, Server, connect, eventually, fixed, patient, poll_until_it_waits,
+    quiet, renewed, soon, timed,
 };
 use lockkeeper::{ConfigError, Error, LockClient, LockOptions, Member, MultiLock, RemainingLease};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
+use tokio_test::task::{self, Spawn};
 
 fn of(locks: &LockClient, names: &[&str]) -> MultiLock {
     MultiLock::new(names.iter().map(|name| locks.rlock(name))).unwrap()
@@ -253,27 +254,60 @@ async fn a_shutdown_of_one_client_ends_a_round_and_releases_its_members() {
     scene.end().await;
 }
 
-/// Guarantee 11. As before, and nobody polls the call.
-#[tokio::test]
-async fn a_shutdown_takes_back_what_a_call_was_granted_that_nobody_polls() {
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let (ours, theirs) = (scene.client().await, connect(proxy.url(), patient().connections(1)).await);
-    let mut both = MultiLock::new([ours.rlock("a"), theirs.rlock("b")]).unwrap();
-    proxy.set(Faults::replies_held());
-    let mut call = tokio_test::task::spawn(both.lock());
+/// Polls a call for `a` and `b` until the server granted both, and the call knows only of `a`.
+async fn polls_until_one_is_granted(scene: &Scene, call: &mut Spawn<impl Future>) {
     let keys = || {
         assert!(call.poll().is_pending());
         scene.server.keys()
     };
-    eventually("both are granted, and the call knows of one", keys, |keys| keys.len() == 2).await;
-    soon(ours.shutdown()).await.unwrap();
-    assert_eq!(scene.server.keys(), ["b"]);
+    eventually("both are granted", keys, |keys| keys.len() == 2).await;
+}
+
+/// Guarantee 11. As before, and nobody polls the call: neither if `a` was free, nor if it waited for `a`.
+#[tokio::test]
+async fn a_shutdown_takes_back_what_a_call_was_granted_that_nobody_polls() {
+    let scene = Scene::start();
+    let rival = scene.client().await;
+    for waits in [false, true] {
+        let proxy = scene.proxy().await;
+        let (ours, theirs) = (scene.client().await, connect(proxy.url(), patient().connections(1)).await);
+        let mut both = MultiLock::new([ours.rlock("a"), theirs.rlock("b")]).unwrap();
+        proxy.set(Faults::replies_held());
+        let guard = if waits { Some(rival.rlock("a").lock().await.unwrap()) } else { None };
+        let mut call = task::spawn(both.lock());
+        if let Some(guard) = guard {
+            poll_until_it_waits(&scene.server, &rival, || call.poll().is_pending()).await;
+            guard.unlock().await.unwrap();
+        }
+        polls_until_one_is_granted(&scene, &mut call).await;
+        soon(ours.shutdown()).await.unwrap();
+        assert_eq!(scene.server.keys(), ["b"], "waits: {waits}");
+        proxy.set(Faults::default());
+        assert!(matches!(soon(call).await, Err(Error::Closed)));
+        theirs.shutdown().await.unwrap();
+        assert_eq!(scene.server.keys(), [""; 0]);
+        drop((both, ours, theirs, proxy));
+    }
+    drop(rival);
+    scene.end().await;
+}
+
+/// Nothing renews what such a call was granted.
+#[tokio::test]
+async fn what_a_call_was_granted_that_nobody_polls_ends_with_its_lease() {
+    let scene = Scene::start();
+    let (proxy, rival) = (scene.proxy().await, scene.client().await);
+    let config = || patient().connections(1).watchdog_lease(2 * SECOND);
+    let (ours, theirs) = (scene.client_with(config()).await, connect(proxy.url(), config()).await);
+    let mut both = MultiLock::new([ours.rlock("a"), theirs.rlock("b")]).unwrap();
+    proxy.set(Faults::replies_held());
+    let mut call = task::spawn(both.lock());
+    polls_until_one_is_granted(&scene, &mut call).await;
+    soon(rival.rlock("a").lock()).await.unwrap().unlock().await.unwrap();
     proxy.set(Faults::default());
-    assert!(matches!(soon(call).await, Err(Error::Closed)));
-    theirs.shutdown().await.unwrap();
-    assert_eq!(scene.server.keys(), [""; 0]);
-    drop((both, ours, theirs, proxy));
+    drop(call);
+    soon(theirs.shutdown()).await.unwrap();
+    drop((both, ours, theirs, proxy, rival));
     scene.end().await;
 }
 

@@ -1,13 +1,12 @@
 //! A lock that is held.
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::base::clock::{self, Moment};
 use crate::base::error::{Error, Lost, Result};
 use crate::base::options;
-use crate::base::sync::lock;
 use crate::engine::grant::pending::PendingHold;
 use crate::engine::grant::sharing::GivenBack;
 use crate::engine::grant::{Grant, PartKey};
@@ -48,18 +47,10 @@ impl HeldLock {
         if !granted.take(&hold, until, now) {
             return Err(Error::Closed);
         }
-        let held = Self { hold, grant: Arc::clone(&granted.grant), part: granted.part, is_over: false };
-        if !handle.is_member {
-            held.stays(handle.terms.min_hold, now);
+        if let Some(least) = handle.terms.min_hold {
+            granted.grant.lasts_until(now.plus(least), &hold, now);
         }
-        Ok(held)
-    }
-
-    /// Keeps the lock held for so long, even if the guard is released before, or the hold is lost for this client.
-    pub(crate) fn stays(&self, least: Option<Duration>, now: Moment) {
-        if let Some(least) = least {
-            self.grant.lasts_until(now.plus(least), &self.hold, now);
-        }
+        Ok(Self { hold, grant: Arc::clone(&granted.grant), part: granted.part, is_over: false })
     }
 
     pub(crate) fn is_lost(&self) -> bool {
@@ -147,35 +138,6 @@ impl HeldLock {
             return lost();
         }
         extended.map_err(|fault| Error::of_lock(self.hold.lock(), fault))
-    }
-}
-
-/// A hold of one lock that a call for several has before it has enough of them. If nobody polls the call, a shutdown takes the hold back.
-pub(crate) struct EarlyHold {
-    held: Arc<Mutex<Option<HeldLock>>>,
-    of: Arc<LockRef>,
-    /// In the list of the client.
-    key: usize,
-}
-
-impl EarlyHold {
-    pub(crate) fn new(held: HeldLock) -> Self {
-        let of = Arc::clone(&held.grant.lock);
-        let held = Arc::new(Mutex::new(Some(held)));
-        Self { key: of.engine.early.add(Arc::clone(&held)), held, of }
-    }
-
-    /// `None`: a shutdown took it back.
-    pub(crate) fn take(&self) -> Option<HeldLock> {
-        lock(&self.held).take()
-    }
-}
-
-impl Drop for EarlyHold {
-    fn drop(&mut self) {
-        drop(self.take());
-        // Last: a shutdown that finds the list empty must find the release in the background.
-        self.of.engine.early.remove(self.key);
     }
 }
 

@@ -34,11 +34,11 @@ mod visit;
 mod waits;
 
 pub(crate) use acquire::wait::{Due, Wait};
-pub(crate) use acquire::{WaitLimit, acquire, answers_in, claim, end_of, joined, late};
+pub(crate) use acquire::{Granted, WaitLimit, acquire, answers_in, claim, end_of, joined, late};
 pub(crate) use grant::Grant;
 pub(crate) use grant::owner_grants::{OwnerGrants, OwnerNames};
 pub(crate) use handle::Handle;
-pub(crate) use held::{EarlyHold, HeldLock, HoldTimes};
+pub(crate) use held::{HeldLock, HoldTimes};
 pub(crate) use lock_ref::{LockRef, NOT_A_LOCK, OTHER_PERMITS, check_name};
 pub(crate) use query::permits;
 pub(crate) use query::{force_all, holders, is_locked, list, run, run_at, with_type};

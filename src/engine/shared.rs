@@ -15,13 +15,12 @@ use crate::base::clock;
 use crate::base::config::LockConfig;
 use crate::base::error::{Error, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
-use crate::base::sync::{Watched, lock};
+use crate::base::sync::Watched;
 use crate::base::timer::timeout;
 use crate::base::{client_id, jitter};
 use crate::engine::background::Background;
 use crate::engine::grant::Grant;
 use crate::engine::grant::sharing::{Offer, ReadGrants};
-use crate::engine::held::HeldLock;
 use crate::engine::hold::lease::{Periods, Rules};
 use crate::engine::line::lines::Lines;
 use crate::engine::listeners::{Listeners, Messages};
@@ -56,8 +55,6 @@ pub(crate) struct Engine {
     /// Limits the reports of releases that failed.
     pub(crate) failed_releases: Limit,
     pub(crate) under_way: UnderWay<Grant>,
-    /// What calls for several locks have before they have enough.
-    pub(crate) early: UnderWay<Mutex<Option<HeldLock>>>,
     /// The grants that futures of callers release.
     pub(crate) unlocks: UnderWay<Grant>,
     /// `None`: the diagnosis is switched off.
@@ -113,7 +110,6 @@ impl Engine {
             background: Background::start(),
             failed_releases: Limit::default(),
             under_way: UnderWay::default(),
-            early: UnderWay::default(),
             unlocks: UnderWay::default(),
             waits,
             releases: RecentReleases::new(&store),
@@ -221,18 +217,10 @@ impl Engine {
         let limit = self.config.retry_timeout().max(2 * self.config.command_timeout());
         // Wait until every acquire under way has ended with `Closed`: each hands its undo to the background before it
         // counts as ended. An acquire that nobody polls does not end, so the loop below undoes it.
-        let all_ended = async {
-            self.under_way.all_ended().await;
-            self.early.all_ended().await;
-        };
-        let _ = timeout(limit / 2, all_ended).await;
+        let _ = timeout(limit / 2, self.under_way.all_ended()).await;
         let now = clock::now();
         for pending in self.under_way.all() {
             pending.give_up(now);
-        }
-        for early in self.early.all() {
-            let held = lock(&early).take();
-            drop(held); // with the mutex unlocked
         }
         self.lines.close_all();
         // Perhaps nobody polls a future that releases. It would not notice that its command was not executed.

@@ -1,5 +1,5 @@
-//! What the futures of callers have under way: acquires, rounds for several locks, or releases of guards. A shutdown waits until they have
-//! ended. Before that, it does not know everything that has to be undone.
+//! What the futures of callers have under way: acquires, or releases of guards. A shutdown waits until they have ended. Before that, it does
+//! not know everything that has to be undone.
 
 use std::sync::{Arc, Mutex};
 

@@ -11,12 +11,13 @@ use smallvec::{SmallVec, smallvec};
 use super::guard::{Extra, LockGuard};
 use super::span::AcquireSpan;
 use super::votes::vote;
+use crate::base::Caller;
+use crate::base::clock::{self, Moment};
 use crate::base::error::{ConfigError, Error, LockId, Lost, Result};
 use crate::base::jitter::{self, Backoff};
 use crate::base::options::LockOptions;
 use crate::base::timer::{Instant, elapsed, sleep, timeout};
-use crate::base::{Caller, clock};
-use crate::engine::{self, EarlyHold, Handle, HeldLock, LockRef, WaitLimit, end_of};
+use crate::engine::{self, Granted, Handle, HeldLock, WaitLimit, end_of};
 use crate::protocol::LockType;
 use crate::store::Identity;
 use crate::telemetry::inside;
@@ -135,7 +136,7 @@ impl Locks {
                 // First, and alone: the future of an acquire is large, and a read of many needs none of it.
                 let held = match engine::joined(one, limit, caller).await {
                     Some(held) => held.map(Some),
-                    None => engine::acquire(one, limit, caller).await,
+                    None => engine::acquire(one, limit, caller, Granted::take).await,
                 };
                 return match held {
                     Ok(held) => Ok(held.map(LockGuard::one)),
@@ -182,36 +183,59 @@ impl Whole {
 }
 
 /// Acquires at least `needed` of these locks. `None`: other owners hold too many of them.
-///
-/// A call that needs all waits for one lock, and then tries the others at once. A call that needs a majority tries all at
-/// once. If too few are granted, it releases them, and waits for the first lock that another owner holds. So while it
-/// waits for a lock, it holds no other.
 async fn acquire(
     each: &mut [Handle],
     needed: usize,
     limit: WaitLimit,
     caller: Caller,
 ) -> Result<Option<SmallVec<[HeldLock; 1]>>> {
-    let spare = each.len() - needed;
-    // The settings of the first say how long the call waits, and how often it polls.
-    let (min_hold, safety_poll) = (each[0].terms.min_hold, each[0].config().safety_poll());
     let (start, end) = (clock::now(), end_of(limit)?);
+    let locks: Vec<_> = each.iter().map(|one| Arc::clone(&one.lock)).collect();
+    each.iter().try_for_each(Handle::check)?;
+    let granted = tokio::select! {
+        biased;
+        granted = rounds(each, needed, (limit, end), caller) => granted?,
+        // The call for one lock notices only the end of its own client. What the others granted is dropped.
+        _ = select_all(locks.iter().map(|lock| Box::pin(lock.engine.ended()))) => None,
+    };
+    each.iter().try_for_each(Handle::check)?;
+    let Some(granted) = granted else { return Ok(None) };
+    // What a failed round acquires ends at once, so the shortest hold begins here.
+    let take = |(index, granted): (usize, Granted)| granted.take(&each[index], start);
+    let holds = granted.into_iter().map(take).collect::<Result<SmallVec<_>>>()?;
+    let counted = holds.iter().map(|held: &HeldLock| &held.hold.metrics);
+    each[0].metrics.granted_together((start, clock::now()), holds.len() - needed, counted);
+    Ok(Some(holds))
+}
+
+/// Attempts until enough of these locks are granted. Returns them with their indices.
+///
+/// A call that needs all waits for one lock, and then tries the others at once. A call that needs a majority tries all at
+/// once. If too few are granted, it releases them, and waits for the first lock that another owner holds. So while it
+/// waits for a lock, it holds no other.
+async fn rounds(
+    each: &mut [Handle],
+    needed: usize,
+    (limit, end): (WaitLimit, Option<Instant>),
+    caller: Caller,
+) -> Result<Option<Vec<(usize, Granted)>>> {
+    let spare = each.len() - needed;
+    // The settings of the first say how often the call polls.
+    let safety_poll = each[0].config().safety_poll();
     // An attempt that began just before the end of the call has until then for its answer.
     let last = end.and_then(|end| end.checked_add(engine::answers_in(each[0].config())));
-    let locks: Vec<_> = each.iter().map(|one| Arc::clone(&one.lock)).collect();
     let mut pauses = SPLITS;
     let mut awaited = (spare == 0).then_some(0);
     loop {
-        each.iter().try_for_each(Handle::check)?;
         let mut others: Vec<_> = each.iter_mut().enumerate().collect();
         let mut has_failed = false;
         let round = match awaited {
-            None => ask(&mut others, &locks, needed, caller, last, None).await,
+            None => ask(&mut others, needed, caller, last, None).await,
             Some(index) => {
                 let (_, one) = others.remove(index);
                 let limit =
                     end.map_or(limit, |end| WaitLimit::For(end.saturating_duration_since(Instant::now())));
-                let mut waiting = pin!(engine::acquire(one, limit, caller));
+                let mut waiting = pin!(engine::acquire(one, limit, caller, keep));
                 loop {
                     tokio::select! {
                         biased;
@@ -220,40 +244,31 @@ async fn acquire(
                                 return granted.map(|_| None);
                             }
                             has_failed = granted.is_err();
-                            let known = Some((index, early(granted)));
-                            break ask(&mut others, &locks, needed, caller, last, known).await;
+                            break ask(&mut others, needed, caller, last, Some((index, granted))).await;
                         }
-                        // The call for the awaited lock notices only the shutdown of its own client.
-                        () = one_ends(&locks) => break Round::default(),
                         // No message tells that the others can be enough without this one.
                         round = async {
                             sleep(jitter::up_to(safety_poll)).await;
-                            ask(&mut others, &locks, needed, caller, last, None).await
+                            ask(&mut others, needed, caller, last, None).await
                         }, if spare > 0 => {
-                            if round.holds.len() >= needed || round.faults.len() > spare {
+                            if round.granted.len() >= needed || round.faults.len() > spare {
                                 break round;
                             }
-                            give_back(taken(round.holds)).await;
+                            give_back(round.granted).await;
                         }
                     }
                 }
             }
         };
-        let Round { holds, refused, faults } = round;
-        let mut holds = taken(holds);
-        let is_open = each.iter().try_for_each(Handle::check);
-        if is_open.is_ok() && holds.iter().filter(|(_, held)| !held.is_lost()).count() >= needed {
-            holds.sort_unstable_by_key(|(index, _)| *index);
-            let now = clock::now();
-            // What a failed round acquires ends at once, so the shortest hold begins here.
-            holds.iter().for_each(|(_, held)| held.stays(min_hold, now));
-            let counted = holds.iter().map(|(_, held)| &held.hold.metrics);
-            each[0].metrics.granted_together((start, now), holds.len() - needed, counted);
-            return Ok(Some(holds.into_iter().map(|(_, held)| held).collect()));
+        let Round { mut granted, refused, faults } = round;
+        let now = clock::now();
+        granted.retain(|(_, granted)| now < granted.until());
+        if granted.len() >= needed {
+            granted.sort_unstable_by_key(|(index, _)| *index);
+            return Ok(Some(granted));
         }
-        let was_split = !holds.is_empty();
-        give_back(holds).await;
-        is_open?;
+        let was_split = !granted.is_empty();
+        give_back(granted).await;
         let is_over = end.is_some_and(|end| end <= Instant::now());
         // Without a majority of servers, the refusal of another says nothing.
         let fault = (faults.len() > spare || refused.is_none()).then(|| faults.into_iter().next()).flatten();
@@ -262,7 +277,7 @@ async fn acquire(
             // The engine retries it.
             Some((index, _)) => Some(index),
             None if refused.is_some() && (is_over || matches!(limit, WaitLimit::None)) => return Ok(None),
-            // All were granted, and one was lost before the others answered.
+            // All were granted, and the lease of one had ended before the others answered.
             None if refused.is_none() && is_over => return Err(each[0].lock.error(engine::late())),
             None => refused,
         };
@@ -278,37 +293,26 @@ async fn acquire(
 }
 
 /// What a lock answered, with its index.
-type Answer = (usize, Result<Option<EarlyHold>>);
+type Answer = (usize, Result<Option<Granted>>);
 
 /// What the servers answered that were asked at once. The numbers are the indices of the locks.
 #[derive(Default)]
 struct Round {
-    holds: Vec<(usize, EarlyHold)>,
+    granted: Vec<(usize, Granted)>,
     /// The first lock, in the order of all clients, that another owner holds. If all clients wait for the same one, they
     /// seldom split the others.
     refused: Option<usize>,
     faults: Vec<(usize, Error)>,
 }
 
-fn early(granted: Result<Option<HeldLock>>) -> Result<Option<EarlyHold>> {
-    Ok(granted?.map(EarlyHold::new))
+fn keep(granted: Granted, handle: &Handle, _: Moment) -> Result<Granted> {
+    granted.keep(handle)
 }
 
-/// Without what a shutdown took back.
-fn taken(holds: Vec<(usize, EarlyHold)>) -> Vec<(usize, HeldLock)> {
-    holds.into_iter().filter_map(|(index, early)| Some((index, early.take()?))).collect()
-}
-
-/// Waits until the client of one of these locks ends.
-async fn one_ends(locks: &[Arc<LockRef>]) {
-    select_all(locks.iter().map(|lock| Box::pin(lock.engine.ended()))).await;
-}
-
-/// Tries the others of these locks at once, until so many are granted, or cannot be any more, or a client ends. `last`: then, what has no
-/// answer fails. `known`: the answer of one more.
+/// Tries the others of these locks at once, until so many are granted, or cannot be any more. `last`: then, what has no answer fails.
+/// `known`: the answer of one more.
 async fn ask(
     others: &mut [(usize, &mut Handle)],
-    all: &[Arc<LockRef>],
     needed: usize,
     caller: Caller,
     last: Option<Instant>,
@@ -317,26 +321,21 @@ async fn ask(
     let asked = others.iter_mut().map(async |(index, handle)| {
         let answer = tokio::select! {
             biased;
-            answer = engine::acquire(handle, WaitLimit::Once, caller) => early(answer),
+            answer = engine::acquire(handle, WaitLimit::Once, caller, keep) => answer,
             () = elapsed(last) => Err(handle.lock.error(engine::late())),
         };
         (*index, answer)
     });
     let asked = asked.map(FutureExt::left_future).chain(known.map(|known| ready(known).right_future()));
     let is_granted = |(_, answer): &Answer| match answer {
-        Ok(held) => Some(held.is_some()),
+        Ok(granted) => Some(granted.is_some()),
         // A fault that can pass decides nothing: the others can still be enough.
         Err(error) => (!error.is_transient()).then_some(false),
     };
     let mut round = Round::default();
-    let answers = tokio::select! {
-        biased;
-        (_, answers) = vote(asked, needed, is_granted) => answers,
-        () = one_ends(all) => Vec::new(), // what was granted is dropped
-    };
-    for (index, answer) in answers {
+    for (index, answer) in vote(asked, needed, is_granted).await.1 {
         match answer {
-            Ok(Some(held)) => round.holds.push((index, held)),
+            Ok(Some(granted)) => round.granted.push((index, granted)),
             Ok(None) => round.refused = Some(round.refused.map_or(index, |first| first.min(index))),
             Err(error) => round.faults.push((index, error)),
         }
@@ -345,8 +344,10 @@ async fn ask(
 }
 
 /// Releases what a failed round acquired.
-async fn give_back(holds: Vec<(usize, HeldLock)>) {
-    let _ = timeout(RELEASE_WAIT, join_all(holds.into_iter().map(|(_, held)| held.unlock()))).await;
+async fn give_back(granted: Vec<(usize, Granted)>) {
+    let grants: Vec<_> = granted.iter().map(|(_, granted)| Arc::clone(granted.grant())).collect();
+    drop(granted);
+    let _ = timeout(RELEASE_WAIT, join_all(grants.iter().map(|grant| grant.until_released()))).await;
 }
 
 fn identity(one: &Handle) -> Identity {

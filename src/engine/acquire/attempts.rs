@@ -180,13 +180,18 @@ impl Attempts {
 
     /// Turns what was granted into a hold.
     pub(crate) fn take(&mut self, handle: &Handle, start: Moment) -> Result<HeldLock> {
-        let until = self.until.expect("BUG: a call took a lock that was not granted");
-        let held = HeldLock::take(handle, &mut self.pending, until, (start, self.at))?;
+        let (until, at) = (self.until(), self.at);
+        let held = HeldLock::take(handle, &mut self.pending, until, (start, at))?;
         if handle.can_share() && self.pending.want == 1 && !self.pending.nested_in_write {
             self.pending.grant.open_to_readers(handle.terms.linger, self.at);
         }
         handle.owner.add(&self.pending, self.at);
         Ok(held)
+    }
+
+    /// The deadline of the lease that was granted.
+    pub(crate) const fn until(&self) -> Moment {
+        self.until.expect("BUG: a call took a lock that was not granted")
     }
 
     /// Leaves what was granted to the calls that stand in the line. `None`: a shutdown gave the attempt up. A shutdown waits until this value

@@ -81,23 +81,63 @@ pub(crate) async fn joined(
     consume_budget().await;
     let (lock, owner, now) = (&handle.lock, &handle.owner, clock::now());
     let given = if owner.is_idle(now) { join(lock, owner.key, caller, now) } else { None };
-    given.map(|given| takes(handle, given, now))
+    given.map(|given| Granted::Given(given).take(handle, now))
 }
 
-/// Takes a hold that another owner of this client gave. The call of this handle began at `start`.
-fn takes(handle: &Handle, (mut pending, until): Given, start: Moment) -> Result<HeldLock> {
-    let now = clock::now();
-    let held = HeldLock::take(handle, &mut pending, until, (start, now))?;
-    handle.owner.add(&pending, now);
-    Ok(held)
+/// What a call was granted. Nothing renews it before it is taken, and dropping it releases it.
+pub(crate) enum Granted {
+    /// By the server.
+    Asked(Attempts),
+    /// By another owner of this client.
+    Given(Given),
 }
 
-/// Acquires the lock. `None`: another owner holds it.
-pub(crate) async fn acquire(
+impl Granted {
+    /// Makes it a hold. The call of this handle began at `start`.
+    pub(crate) fn take(self, handle: &Handle, start: Moment) -> Result<HeldLock> {
+        let (mut pending, until) = match self {
+            Self::Asked(mut attempts) => return attempts.take(handle, start),
+            Self::Given(given) => given,
+        };
+        let now = clock::now();
+        let held = HeldLock::take(handle, &mut pending, until, (start, now))?;
+        handle.owner.add(&pending, now);
+        Ok(held)
+    }
+
+    /// Keeps it for a call for several locks, until that has enough. If nobody polls the call, a shutdown finds it in the list.
+    pub(crate) fn keep(mut self, handle: &Handle) -> Result<Self> {
+        if let Self::Given((pending, _)) = &mut self {
+            pending.enlist();
+            handle.lock.engine.check_open()?;
+            handle.owner.add(pending, clock::now());
+        }
+        Ok(self)
+    }
+
+    /// The deadline of the lease that was granted.
+    pub(crate) const fn until(&self) -> Moment {
+        match self {
+            Self::Asked(attempts) => attempts.until(),
+            Self::Given((_, until)) => *until,
+        }
+    }
+
+    pub(crate) const fn grant(&self) -> &Arc<Grant> {
+        match self {
+            Self::Asked(attempts) => &attempts.pending.grant,
+            Self::Given((pending, _)) => &pending.grant,
+        }
+    }
+}
+
+/// Acquires the lock, and takes what was granted, or keeps it. `None`: another owner holds it.
+pub(crate) async fn acquire<T>(
     handle: &mut Handle,
     limit: WaitLimit,
     caller: Caller,
-) -> Result<Option<HeldLock>> {
+    take: impl FnOnce(Granted, &Handle, Moment) -> Result<T>,
+) -> Result<Option<T>> {
     let handle = &*handle;
     handle.check_lock()?;
     let limits = Deadlines::new(limit, handle.config())?;
@@ -120,7 +160,7 @@ pub(crate) async fn acquire(
     let Some(asking) = asking else {
         drop(attempts);
         let place = call.place(None);
-        return call.stands(place).await;
+        return call.stands(place, take).await;
     };
     let mut tries = Tries::new(if matches!(limit, WaitLimit::Once) {
         Duration::ZERO
@@ -130,7 +170,7 @@ pub(crate) async fn acquire(
     let outcome = loop {
         let attempted = pin!(call.attempt(&mut attempts)).await?;
         match attempted {
-            Outcome::Granted => return call.granted(attempts, asking).map(Some),
+            Outcome::Granted => return call.granted(attempts, asking, take).map(Some),
             Outcome::Refused(_) if is_try => return Ok(None),
             Outcome::Failed(_) if !waits && handle.lock.engine.is_closing() => return Err(Error::Closed),
             Outcome::Failed(fault) if !waits => {
@@ -142,7 +182,7 @@ pub(crate) async fn acquire(
     };
     let place = call.place(Some((attempts, outcome)));
     drop(asking); // from here on, the line asks for those who came meanwhile
-    call.stands(place).await
+    call.stands(place, take).await
 }
 
 /// How often a call whose time is up looks whether there was an answer.
@@ -184,13 +224,18 @@ impl Call<'_> {
     }
 
     /// Ends a call to which the server granted the lock.
-    fn granted(&mut self, mut attempts: Attempts, asking: Asking<Offer>) -> Result<HeldLock> {
+    fn granted<T>(
+        &mut self,
+        attempts: Attempts,
+        asking: Asking<Offer>,
+        take: impl FnOnce(Granted, &Handle, Moment) -> Result<T>,
+    ) -> Result<T> {
         attempts.end_earlier();
         attempts.is_granted_beside_line();
-        let held = attempts.take(self.handle, self.start);
+        let taken = take(Granted::Asked(attempts), self.handle, self.start);
         let Handle { lock, .. } = self.handle;
         asking.is_granted(|| (keep_for_readers(lock, clock::now()), self.handle.standing()));
-        held
+        taken
     }
 
     fn place(&mut self, attempted: Option<(Attempts, Outcome)>) -> Place<Offer> {
@@ -218,11 +263,17 @@ impl Call<'_> {
     }
 
     /// Stands in the line until the call gets the lock, or its time is up.
-    async fn stands(&mut self, place: Place<Offer>) -> Result<Option<HeldLock>> {
+    async fn stands<T>(
+        &mut self,
+        place: Place<Offer>,
+        take: impl FnOnce(Granted, &Handle, Moment) -> Result<T>,
+    ) -> Result<Option<T>> {
         let Handle { lock, owner, metrics, .. } = self.handle;
         let _waiting = metrics.waiting();
         loop {
-            let Some(got) = self.waits(&place).await? else { return self.end_of_time(place).await };
+            let Some(got) = self.waits(&place).await? else {
+                return self.end_of_time(place).await.map(|()| None);
+            };
             let now = clock::now();
             let given = match got {
                 Polled::Ends(error) => return Err(error),
@@ -238,7 +289,7 @@ impl Call<'_> {
             if let Some(given) = given {
                 self.ends(WaitOutcome::Granted);
                 // The call leaves the line when it has the hold.
-                return takes(self.handle, given, self.start).map(Some);
+                return take(Granted::Given(given), self.handle, self.start).map(Some);
             }
         }
     }
@@ -279,7 +330,7 @@ impl Call<'_> {
     }
 
     /// Ends a call that stood in the line, and whose time limit has passed.
-    async fn end_of_time(&mut self, place: Place<Offer>) -> Result<Option<HeldLock>> {
+    async fn end_of_time(&mut self, place: Place<Offer>) -> Result<()> {
         if let Some(error) = place.error() {
             return Err(error);
         }
@@ -291,7 +342,7 @@ impl Call<'_> {
         drop(place);
         // So that this call leaves no place in a queue, and readers are admitted again after a writer.
         let _ = timeout(self.handle.config().command_timeout() / 2, line.ended()).await;
-        Ok(None)
+        Ok(())
     }
 
     fn ends(&mut self, outcome: WaitOutcome) {

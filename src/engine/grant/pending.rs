@@ -64,8 +64,14 @@ impl PendingHold {
     }
 
     fn listed(grant: Arc<Grant>, part: PartKey, want: u32) -> Self {
-        let listed = Some(grant.lock.engine.under_way.add(Arc::clone(&grant)));
-        Self { grant, part, want, is_over: false, listed, nested_in_write: false }
+        let mut pending = Self { grant, part, want, is_over: false, listed: None, nested_in_write: false };
+        pending.enlist();
+        pending
+    }
+
+    /// Adds it to the list of acquires under way, for which a shutdown waits.
+    pub(crate) fn enlist(&mut self) {
+        self.listed = Some(self.grant.lock.engine.under_way.add(Arc::clone(&self.grant)));
     }
 
     /// Becomes a hold, which the server granted until `until`. False: a shutdown gave the acquire up meanwhile.
