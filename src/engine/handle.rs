@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::hold::{Renews, Term};
+use super::hold::Term;
 use super::line;
 use super::lock_ref::LockRef;
 use crate::base::clock::{self, Moment};
@@ -115,13 +115,8 @@ impl Handle {
         let Terms { lease, max_hold, is_of_leader, .. } = self.terms;
         // If the first lease lasts until `max_hold` is over, the watchdog has nothing to renew.
         let is_bounded = max_hold.is_some_and(|most| most <= self.lease());
-        let renews = match lease {
-            Lease::Fixed(_) => Renews::Nothing,
-            _ if is_bounded => Renews::Nothing,
-            Lease::Usual => Renews::Usual,
-            Lease::Renewed(lease) => Renews::Lease(lease),
-        };
+        let lease = if is_bounded { Lease::Fixed(self.lease()) } else { lease };
         let ends = max_hold.map(|most| now.plus(most));
-        Term { renews, ends, is_bounded, is_of_leader, is_member: self.is_member }
+        Term { lease, ends, is_bounded, is_of_leader, is_member: self.is_member }
     }
 }

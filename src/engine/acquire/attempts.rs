@@ -121,30 +121,30 @@ impl Attempts {
                 // If the owner's hold is gone, the server says so, and the call begins anew with a new id.
                 count => pin!(grant.reenter(count, self.lease)).await,
             };
-            self.at = clock::now();
+            self.at = reply.as_ref().map_or_else(|_| clock::now(), |(_, at, _)| *at);
             let lock = &self.lock;
             let fault = match reply {
-                Ok((AcquireReply::Granted(granted), until)) if until > self.at => {
+                Ok((AcquireReply::Granted(granted), at, until)) if until > at => {
                     self.until = Some(until);
                     self.leaves_permits = matches!(granted, Granted::Permits { left: 1.., .. });
                     return Ok(Outcome::Granted);
                 }
-                Ok((AcquireReply::Granted(_), _)) => {
+                Ok((AcquireReply::Granted(_), ..)) => {
                     let late = "the lease had almost ended when the answer came";
                     Fault::new(FaultKind::TimedOut, Sent::Unknown, late)
                 }
-                Ok((AcquireReply::Lost, _)) => {
+                Ok((AcquireReply::Lost, ..)) => {
                     self.begin_anew()?;
                     continue;
                 }
-                Ok((AcquireReply::OtherKind, _)) => return Err(lock.other_kind()),
-                Ok((AcquireReply::NotALock, _)) => return Err(lock.not_a_lock()),
-                Ok((AcquireReply::CannotCount, _)) => return Err(lock.cannot_count()),
-                Ok((AcquireReply::TooMany { total }, _)) => {
+                Ok((AcquireReply::OtherKind, ..)) => return Err(lock.other_kind()),
+                Ok((AcquireReply::NotALock, ..)) => return Err(lock.not_a_lock()),
+                Ok((AcquireReply::CannotCount, ..)) => return Err(lock.cannot_count()),
+                Ok((AcquireReply::TooMany { total }, ..)) => {
                     lock.has_total(total);
                     return Err(lock.too_many_permits(total));
                 }
-                Ok((reply, _)) => {
+                Ok((reply, ..)) => {
                     self.intent.refused(self.at);
                     let left = if let AcquireReply::Held(left) = reply { left } else { None };
                     return Ok(Outcome::Refused(left));
@@ -161,7 +161,7 @@ impl Attempts {
     /// it was granted the lock with too few replicas: an attempt that finds its own hold can write nothing, and `WAIT` confirms only writes.
     fn leaves_id(&mut self, has_too_few: bool) -> Result<()> {
         let grant = &self.pending.grant;
-        let keeps_id = grant.keeps_place() || self.intent.is_shown();
+        let keeps_id = grant.keeps_place() || self.intent.is_shown;
         if self.pending.want == 1 && (has_too_few || !keeps_id) && grant.may_exist() {
             self.before = self.begin_anew()?;
         }
@@ -197,7 +197,7 @@ impl Attempts {
     /// Leaves what was granted to the calls that stand in the line. `None`: a shutdown gave the attempt up. A shutdown waits until this value
     /// is dropped: drop it when the offer is in the line.
     pub(crate) fn offer(&mut self) -> Option<Offer> {
-        self.pending.offer(self.until?, self.at)
+        self.pending.offer(self.at)
     }
 
     /// Tells the line that the server granted this exclusive hold beside it. A message that came meanwhile perhaps was about this hold.

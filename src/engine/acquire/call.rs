@@ -22,7 +22,7 @@ pub(crate) struct WriterIntent {
     /// since.
     since: Option<Moment>,
     /// An attempt of this call perhaps told the server to stop new readers.
-    is_shown: bool,
+    pub(crate) is_shown: bool,
     /// The last attempt told the server to stop new readers.
     tells: bool,
 }
@@ -31,11 +31,6 @@ impl WriterIntent {
     /// `stops_readers`: the lock is one whose waiting writer stops new readers.
     pub(crate) fn new(stops_readers: bool) -> Self {
         Self { stops_readers, ..Self::default() }
-    }
-
-    /// Whether an attempt of this call perhaps told the server to stop new readers.
-    pub(crate) const fn is_shown(&self) -> bool {
-        self.is_shown
     }
 
     /// Records that an attempt was refused.
@@ -51,16 +46,9 @@ impl WriterIntent {
         self.since.map(|since| since.plus(PATIENCE + Duration::from_millis(1)))
     }
 
-    /// Returns how long the writer still lets new readers in. `None`: the call need not attempt at the end of this
-    /// time.
-    fn left(self, now: impl FnOnce() -> Moment) -> Option<Duration> {
-        let since = self.since?; // usually `None`, and then the clock is not read
-        Some(PATIENCE.saturating_sub(now().since(since)))
-    }
-
     /// Returns what the next attempt asks the server to do if another owner holds the lock.
     pub(crate) fn if_held(&mut self, now: impl FnOnce() -> Moment) -> IfHeld {
-        self.tells = self.left(now).is_some_and(|left| left.is_zero());
+        self.tells = self.since.is_some_and(|since| now().since(since) >= PATIENCE); // usually `None`, and the clock is not read
         if self.tells {
             self.since = None;
             self.is_shown = true;
@@ -90,15 +78,15 @@ mod tests {
     fn a_writer_stops_readers_after_its_patience_and_again_after_a_wake_up() {
         const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
         let mut writer = WriterIntent::new(true);
-        assert_eq!((writer.if_held(|| NOW), writer.left(|| NOW)), (IfHeld::Queue, None));
+        assert_eq!((writer.if_held(|| NOW), writer.acts_at()), (IfHeld::Queue, None));
         writer.refused(NOW);
         let later = NOW.plus(PATIENCE);
-        assert_eq!(writer.left(|| NOW), Some(PATIENCE));
+        assert!(writer.acts_at().is_some_and(|at| at > later));
         assert_eq!(writer.if_held(|| later.minus(Duration::from_nanos(1))), IfHeld::Queue);
-        assert!(!writer.is_shown());
+        assert!(!writer.is_shown);
         assert_eq!(writer.if_held(|| later), IfHeld::BlockReaders);
         writer.refused(later);
-        assert_eq!((writer.is_shown(), writer.left(|| later)), (true, None));
+        assert_eq!((writer.is_shown, writer.acts_at()), (true, None));
         // A release woke the writer. For another `PATIENCE`, it does not block readers anew, so the readers that the
         // same release woke can acquire.
         assert_eq!(writer.if_held(|| later), IfHeld::KeepBlocking);

@@ -117,12 +117,12 @@ impl<'a> Attempt<'a> {
 }
 
 impl Grant {
-    /// Re-enters: shows this hold count, and makes the lease longer. Returns the reply, and the deadline of the hold.
+    /// Re-enters: shows this hold count, and makes the lease longer. Returns the reply, when it came, and the deadline of the hold.
     pub(crate) async fn reenter(
         self: &Arc<Self>,
         count: u32,
         lease: Duration,
-    ) -> Result<(AcquireReply, Moment), Fault> {
+    ) -> Result<(AcquireReply, Moment, Moment), Fault> {
         let epoch = self.epoch();
         let connection = self.lock.connection().await?;
         let (sent, rules) = (clock::now(), self.rules());
@@ -131,20 +131,21 @@ impl Grant {
         }
         let call = self.lock.protocol.show(self.holder(), count, lease);
         let reply = AcquireReply::parse(&self.lock.run(&connection, &call).await?, false)?;
+        let now = clock::now();
         if reply == AcquireReply::Lost {
-            self.event(clock::now(), State::loses);
+            self.event(now, State::loses);
         }
-        Ok((reply, hold::lease::deadline(sent, lease)))
+        Ok((reply, now, hold::lease::deadline(sent, lease)))
     }
 
-    /// Sends one attempt. Returns the reply, and the deadline of the hold that it granted.
+    /// Sends one attempt. Returns the reply, when it came, and the deadline of the hold that it granted.
     ///
     /// If the outcome is unknown, this grant must not attempt again, see [`keeps_place`](Self::keeps_place).
     pub(crate) async fn attempt(
         self: &Arc<Self>,
         lease: Duration,
         if_held: IfHeld,
-    ) -> Result<(AcquireReply, Moment), Fault> {
+    ) -> Result<(AcquireReply, Moment, Moment), Fault> {
         let protocol = self.lock.protocol;
         let call = protocol.acquire_first(self.holder(), lease, if_held);
         let has_token = protocol.counter(&self.lock.keys).is_some();
@@ -170,7 +171,7 @@ impl Grant {
         let reply = reply?;
         match &reply {
             AcquireReply::Granted(granted) => {
-                self.ask(|state| state.on_server.was_granted = true);
+                self.ask(|state| state.lease.is_granted(attempt.deadline(), now));
                 match *granted {
                     Granted::Alone => {}
                     Granted::Token(token) => self.ask(|state| state.token = token.get()),
@@ -178,13 +179,12 @@ impl Grant {
                 }
                 attempt.are_enough()?;
             }
-            AcquireReply::Lost => self.event(now, State::loses),
             AcquireReply::Held(_) | AcquireReply::Queued if leaves_trace && protocol.queue().is_some() => {
                 self.gets_place(reply == AcquireReply::Queued, now);
             }
             _ => {}
         }
-        Ok((reply, attempt.deadline()))
+        Ok((reply, now, attempt.deadline()))
     }
 
     /// Whether the server can have something of this id.
@@ -218,7 +218,7 @@ impl Grant {
         let reply = reply?;
         if let ClaimReply::Granted(place, token) = reply {
             grants[place].ask(|state| {
-                state.on_server.was_granted = true;
+                state.lease.is_granted(attempt.deadline(), now);
                 state.token = token.get();
             });
             attempt.are_enough()?;

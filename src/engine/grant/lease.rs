@@ -26,9 +26,6 @@ pub(super) struct Lease {
     pub(super) outlasts: bool,
     /// When the next renewal is due.
     pub(super) renew_at: Option<Moment>,
-    /// The lease that the renewal under way asks for. `None`: the renewal only restores a lease that another client
-    /// shortened.
-    asked: Option<Duration>,
     pub(super) look: Look,
 }
 
@@ -131,7 +128,7 @@ impl Lease {
     }
 
     /// Records that the server granted a hold until `until`, which nobody has yet.
-    pub(super) fn is_offered(&mut self, until: Moment, now: Moment) {
+    pub(super) fn is_granted(&mut self, until: Moment, now: Moment) {
         self.granted_at.get_or_insert(now);
         self.until = self.until.max(until);
     }
@@ -189,38 +186,32 @@ impl Lease {
         let lease = wanted.lease_to_ask(now);
         if is_due && wanted.is_renewed(rules) {
             self.look.due = None; // the renewal shows the same
-            self.asked = lease;
             return Some(lease.unwrap_or_default());
         }
         self.look.is_running = look.is_some();
-        self.asked = None;
         self.look.is_running.then_some(Duration::ZERO)
     }
 
-    /// Records that the command sent at `sent` found the hold. The next renewal is due at `next`. Returns whether it was a renewal, and
-    /// the lease that it set.
+    /// Records that the command sent at `sent` for this lease found the hold. Returns whether it was a renewal.
     pub(super) fn found(
         &mut self,
         wanted: &Wanted,
-        (sent, next, now): (Moment, Moment, Moment),
-        has_ended: bool,
+        lease: Duration,
+        (sent, now): (Moment, Moment),
         rules: &Rules,
-    ) -> (bool, Option<Duration>) {
+    ) -> bool {
         // Holds that began together were renewed together for the first time. From then on they are spread over the period.
-        let is_first = self.look.found_at == Moment::PAST;
-        let third = next.since(sent) / 3;
-        let next = if is_first { sent.plus(third).plus((rules.within)(2 * third)) } else { next };
+        let (is_first, whole) = (self.look.found_at == Moment::PAST, period(lease, rules));
+        let pause = if is_first { whole / 3 + (rules.within)(whole * 2 / 3) } else { whole };
         if self.look.found(now, period(Duration::ZERO, rules)) {
-            return (false, None);
+            return false;
         }
         // If the lease lasts until all holds have ended, nothing is left to renew. Perhaps one came meanwhile that ends later.
-        let until = self.asked.filter(|_| !rules.is_shared).map(|lease| lease::deadline(sent, lease));
-        let is_last = until.is_some_and(|until| wanted.last_end <= until);
-        let next = if is_last { wanted.last_end.max(next) } else { next };
-        // If a hold ended while the renewal was under way, the renewal made the server's lease longer all the same. So
-        // the watchdog comes back at once to release that hold.
-        self.renew_at = Some(if has_ended { now } else { next });
-        (true, self.asked)
+        let sets_lease = !lease.is_zero() && !rules.is_shared;
+        let is_last = sets_lease && wanted.last_end <= lease::deadline(sent, lease);
+        let next = sent.plus(pause);
+        self.renew_at = Some(if is_last { wanted.last_end.max(next) } else { next });
+        true
     }
 
     /// Records that the command failed. The next try is due at `next`. Returns whether it was a renewal.
@@ -285,6 +276,7 @@ impl Look {
 mod tests {
     use super::*;
     use crate::base::config::LockConfig;
+    use crate::base::options;
     use crate::engine::grant::state::State;
     use crate::engine::grant::state::tests::{LEASE, NOW, SECOND, granted, hold, rules, usual};
     use crate::engine::hold::Term;
@@ -300,10 +292,10 @@ mod tests {
         state.lease.begins(&wanted, due, now, &rules())
     }
 
-    fn found(state: &mut State, sent: Moment) {
-        let (wanted, next) = (state.wanted(sent, &rules()), sent.plus(LEASE / 3));
-        let has_ended = state.has_ended(sent);
-        if let (_, Some(lease)) = state.lease.found(&wanted, (sent, next, sent), has_ended, &rules()) {
+    fn found(state: &mut State, lease: Option<Duration>, sent: Moment) {
+        let (wanted, lease) = (state.wanted(sent, &rules()), lease.expect("it has begun"));
+        state.lease.found(&wanted, lease, (sent, sent), &rules());
+        if !lease.is_zero() {
             state.keeps_lease(lease, sent, sent);
         }
     }
@@ -316,7 +308,7 @@ mod tests {
             let (mut state, _, hold) = granted(usual(Some(end)));
             let at = due(&mut state, now).expect("a renewal");
             let asked = begins(&mut state, at, now).expect("a renewal");
-            found(&mut state, now);
+            found(&mut state, Some(asked), now);
             if asked < LEASE {
                 let left = end.since(now);
                 assert!(asked < left + LEASE / 16 && hold.deadline() == end, "{asked:?} for {left:?}");
@@ -329,11 +321,12 @@ mod tests {
     fn a_hold_that_comes_during_the_last_renewal_of_another_is_renewed() {
         let (mut state, part, first) = granted(usual(Some(NOW.plus(LEASE + SECOND))));
         let now = NOW.plus(LEASE - SECOND);
-        assert!(begins(&mut state, now, now).is_some_and(|asked| asked < LEASE));
+        let asked = begins(&mut state, now, now);
+        assert!(asked.is_some_and(|asked| asked < LEASE));
         let until = now.plus(LEASE);
         state.reenters(part, now).expect("it is held");
         assert!(state.holds(part, hold(until, usual(Some(NOW.plus(100 * LEASE)))), (until, now), &rules()));
-        found(&mut state, now);
+        found(&mut state, asked, now);
         state.gives_back(part, &first, now);
         assert!(due(&mut state, now).expect("a renewal") < until);
     }
@@ -345,7 +338,7 @@ mod tests {
         state.lease.look.is_told(NOW.plus(SECOND / 2), false, &rules());
         let at = due(&mut state, NOW).expect("a look");
         assert_eq!(begins(&mut state, at, NOW), Some(Duration::ZERO));
-        found(&mut state, NOW);
+        found(&mut state, Some(Duration::ZERO), NOW);
         let at = due(&mut state, NOW).expect("the renewal");
         assert_eq!(begins(&mut state, at, NOW), Some(LEASE), "the scheduler fills a batch");
     }
@@ -360,15 +353,16 @@ mod tests {
                 state.lease.look.is_told(now, is_common, &rules());
                 let at = due(&mut state, now).expect("it is renewed");
                 if at <= now {
-                    let is_look = begins(&mut state, at, now) == Some(Duration::ZERO);
+                    let asked = begins(&mut state, at, now);
+                    let is_look = asked == Some(Duration::ZERO);
                     (looks, late) = (looks + u32::from(is_look), late + u32::from(is_look && tick > 500));
-                    found(&mut state, now);
+                    found(&mut state, asked, now);
                 }
             }
             assert!(looks <= most && late == 0, "{looks} looks, {late} of them late");
             let [quiet, now] = [120, 140].map(|seconds| NOW.plus(SECOND * seconds));
-            begins(&mut state, quiet, quiet);
-            found(&mut state, quiet);
+            let asked = begins(&mut state, quiet, quiet);
+            found(&mut state, asked, quiet);
             state.lease.look.is_told(now, is_common, &rules());
             assert_eq!(state.lease.look.due, Some(now), "after a time without changes, at once");
         }
@@ -377,10 +371,10 @@ mod tests {
     /// The server can keep the lock for longer than a hold that nothing renews. Until then, nothing is due beside one look.
     #[test]
     fn the_end_of_a_hold_that_the_server_can_keep_for_longer_is_due() {
-        let (mut state, ..) = granted(Term::default());
+        let (mut state, ..) = granted(Term { lease: options::Lease::Fixed(LEASE), ..Term::default() });
         let look = due(&mut state, NOW).expect("a look");
         assert!(look < NOW.plus(LEASE) && begins(&mut state, look, look) == Some(Duration::ZERO));
-        found(&mut state, look);
+        found(&mut state, Some(Duration::ZERO), look);
         state.lease.renew_at = None;
         assert_eq!(due(&mut state, look), None);
         state.lease.outlasts = true;

@@ -29,16 +29,6 @@ pub(super) struct Lingering {
     pub(super) was_joined: bool,
 }
 
-/// What a confirmation asks.
-#[derive(Clone, Copy)]
-pub(super) struct Confirmation {
-    pub(super) linger: Duration,
-    /// The lock becomes free for a moment, whatever the server sees.
-    pub(super) makes_gap: bool,
-    /// The epoch in which the confirmation is sent.
-    epoch: Epoch,
-}
-
 impl Lingering {
     pub(super) fn new(time: Duration, now: Moment) -> Self {
         Self { time, began: now, until: now.plus(time * 5 / 4), was_joined: false }
@@ -50,21 +40,21 @@ impl Lingering {
     }
 }
 
-/// Begins a confirmation that is due. `None`: the lingering ends instead.
-pub(super) fn begins(state: &mut State, epoch: Epoch, now: Moment) -> Option<Confirmation> {
+/// Begins a confirmation that is due. Returns the time of the lingering, and whether the lock becomes free for a moment, whatever the server
+/// sees. `None`: the lingering ends instead.
+pub(super) fn begins(state: &mut State, epoch: Epoch, now: Moment) -> Option<(Duration, bool)> {
     let lingering = state.lingers.as_mut()?;
     if now >= lingering.until || !lingering.was_joined || state.epoch != epoch {
         state.closes();
         return None;
     }
     lingering.was_joined = false;
-    Some(Confirmation { linger: lingering.time, makes_gap: now.since(lingering.began) >= GAP, epoch })
+    Some((lingering.time, now.since(lingering.began) >= GAP))
 }
 
 /// Records that the confirmation sent at `sent` found the hold. `is_wanted`: somebody perhaps waits.
 pub(super) fn confirmed(
     state: &mut State,
-    asked: Confirmation,
     sent: Moment,
     is_wanted: bool,
     (epoch, now): (Epoch, Moment),
@@ -75,7 +65,7 @@ pub(super) fn confirmed(
     state.is_moved = true;
     let Some(lingering) = &mut state.lingers else { return };
     lingering.until = sent.plus(lingering.time * 5 / 4);
-    if is_wanted || asked.epoch != epoch || now >= lingering.until {
+    if is_wanted || state.epoch != epoch || now >= lingering.until {
         state.closes();
     }
 }

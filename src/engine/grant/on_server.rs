@@ -13,8 +13,6 @@ pub(super) type ConnectionNumber = u64;
 pub(super) struct OnServer {
     /// The server has something, by the newest answer.
     has: bool,
-    /// The server granted an acquire, even if its caller is gone.
-    pub(super) was_granted: bool,
     /// Where an acquire was sent for whose answer somebody waits.
     asked: Option<ConnectionNumber>,
     late: Option<Late>,

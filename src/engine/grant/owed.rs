@@ -290,7 +290,7 @@ impl Undo {
             let is_nothing = self
                 .release
                 .grant
-                .ask(|state| !state.on_server.was_granted && state.on_server.late_until().is_none());
+                .ask(|state| !state.lease.was_granted() && state.on_server.late_until().is_none());
             let refused_again = !fault.is_transient() && is_left && !is_nothing;
             if !is_nothing
                 && (is_left || !engine.is_closing())

@@ -80,9 +80,9 @@ impl PendingHold {
         self.is_over
     }
 
-    /// Leaves what the server granted until `until` to other owners of this client. `None`: a shutdown gave the acquire up meanwhile.
-    pub(crate) fn offer(&mut self, until: Moment, now: Moment) -> Option<Offer> {
-        self.is_over = self.grant.event(now, |state| state.is_offered_anew(self.part, until, now));
+    /// Leaves what the server granted to other owners of this client. `None`: a shutdown gave the acquire up meanwhile.
+    pub(crate) fn offer(&mut self, now: Moment) -> Option<Offer> {
+        self.is_over = self.grant.event(now, |state| state.is_offered_anew(self.part));
         self.is_over.then(|| Offer(Arc::clone(&self.grant)))
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use super::lingering::{self, Confirmation};
+use super::lingering;
 use super::owed::Owed;
 use super::pending::PendingHold;
 use super::state::State;
@@ -155,9 +155,10 @@ impl Grant {
                 () = sleep(at.since(clock::now())) => {}
             }
             let (epoch, now) = (self.epoch(), clock::now());
-            let Some(asked) = self.event(now, |state| lingering::begins(state, epoch, now)) else { return };
-            let mut confirming = pin!(self.confirm(asked));
-            if timeout((asked.linger / 4).max(LEAST_PATIENCE), &mut confirming).await.is_err() {
+            let begins = |state: &mut State| lingering::begins(state, epoch, now);
+            let Some((linger, makes_gap)) = self.event(now, begins) else { return };
+            let mut confirming = pin!(self.confirm(linger, makes_gap));
+            if timeout((linger / 4).max(LEAST_PATIENCE), &mut confirming).await.is_err() {
                 // Nobody waits for long for a lock that nobody uses. The command keeps its time limit, so that a slow connection is not
                 // taken for a silent one.
                 drop(self.close(clock::now()));
@@ -166,8 +167,8 @@ impl Grant {
         }
     }
 
-    async fn confirm(self: &Arc<Self>, asked: Confirmation) {
-        let call = Read::confirm(self.holder(), asked.linger, asked.makes_gap);
+    async fn confirm(self: &Arc<Self>, linger: Duration, makes_gap: bool) {
+        let call = Read::confirm(self.holder(), linger, makes_gap);
         let answer = async {
             let connection = self.lock.connection().await?;
             let sent = clock::now();
@@ -177,12 +178,9 @@ impl Grant {
         .await;
         let (epoch, rules, now) = (self.epoch(), self.rules(), clock::now());
         self.event(now, |state| match answer {
-            Ok((_, ConfirmReply::Lost)) => {
-                state.finds_nothing();
-                state.closes();
-            }
+            Ok((_, ConfirmReply::Lost)) => _ = state.finds_nothing(),
             Ok((sent, reply)) => {
-                lingering::confirmed(state, asked, sent, reply == ConfirmReply::Wanted, (epoch, now), rules);
+                lingering::confirmed(state, sent, reply == ConfirmReply::Wanted, (epoch, now), rules);
             }
             Err(_) => state.closes(),
         });

@@ -85,17 +85,6 @@ fn count(guards: usize) -> u32 {
 /// attempt was sent, the hold is perhaps gone although no reply said so, and nobody shares it.
 pub(super) type Epoch = u64;
 
-/// Whether owners that come later can get the hold without asking the server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Sharing {
-    /// An exclusive hold can be offered.
-    #[default]
-    Offers,
-    /// Readers can join.
-    Open,
-    Closed,
-}
-
 /// What is reported when the mutex is unlocked: reporting runs code of the user, as dropping the last reference to a hold does.
 #[derive(Default)]
 pub(super) struct Effects {
@@ -139,7 +128,8 @@ pub(super) struct State {
     is_offered: bool,
     pub(super) lingers: Option<Lingering>,
     least: Least,
-    sharing: Sharing,
+    /// No owner that comes later can get the hold without asking the server.
+    is_closed: bool,
     /// A shutdown gave the acquires under way up, because nobody polled them. They get no hold.
     is_given_up: bool,
     /// An answer said that the server has nothing.
@@ -261,16 +251,12 @@ impl State {
         self.takes_guards(|guard| !guard.is_live(now));
     }
 
-    /// Records that the acquire of this owner was granted until `until`, for those who wait. False: a shutdown gave it up meanwhile.
-    pub(super) fn is_offered_anew(&mut self, key: PartKey, until: Moment, now: Moment) -> bool {
-        if self.is_given_up {
-            return false;
-        }
-        if self.changes(key, |part| part.pending -= 1).is_none() {
+    /// Leaves what the server granted this owner to those who wait. False: a shutdown gave the acquire up meanwhile.
+    pub(super) fn is_offered_anew(&mut self, key: PartKey) -> bool {
+        if self.is_given_up || self.changes(key, |part| part.pending -= 1).is_none() {
             return false;
         }
         (self.has_place, self.is_offered, self.is_moved) = (false, true, true);
-        self.lease.is_offered(until, now);
         true
     }
 
@@ -415,7 +401,7 @@ impl State {
 
     /// Lets nobody share the hold any more. A lingering hold now ends with the readers that have it.
     pub(super) fn closes(&mut self) {
-        self.sharing = Sharing::Closed;
+        self.is_closed = true;
         self.is_moved |= self.lingers.take().is_some();
     }
 
@@ -431,8 +417,8 @@ impl State {
             None => self.lease.granted_at.is_some_and(|at| now.since(at) < time),
         };
         is_young
+            && !self.is_closed
             && !self.is_given_up
-            && self.owing == Owing::No
             && self.epoch == epoch
             && self.on_server.is_certain()
             && self.lease.until.since(now) >= rules.lease / 2
@@ -451,7 +437,6 @@ impl State {
         let is_only = self.parts.len() == 1
             && self.part(key).is_some_and(|part| part.pending == 0 && part.guards.len() == 1);
         let is_fit = is_only
-            && self.sharing == Sharing::Offers
             && hold.is_usual()
             && !hold.is_lost(now)
             && self.lease.granted_at.is_some_and(|at| at >= granted_at)
@@ -485,9 +470,8 @@ impl State {
     /// Lets other readers of this client join the hold that the server granted just now. `linger`: how long the hold
     /// stays for readers that come later. False: they cannot join.
     pub(super) fn opens(&mut self, linger: Option<Duration>, now: Moment) -> bool {
-        let opens = self.sharing == Sharing::Offers && self.on_server.is_certain();
+        let opens = !self.is_closed && self.on_server.is_certain();
         if opens {
-            self.sharing = Sharing::Open;
             self.lingers = linger.map(|time| Lingering::new(time, now));
             self.is_moved |= linger.is_some();
         }
@@ -523,7 +507,7 @@ impl State {
     pub(super) fn takes_readers(&self, epoch: Epoch, now: Moment, rules: &Rules) -> bool {
         // Those who were woken for an offered hold are perhaps polled late.
         let time = if self.is_offered { rules.sharing.max(KEPT) } else { rules.sharing };
-        self.sharing == Sharing::Open && self.is_shareable(time, epoch, now, rules) && self.is_needed(now)
+        self.is_shareable(time, epoch, now, rules)
     }
 
     /// Lends the id to a read hold of the same owner. False: the owner has no hold here.
@@ -585,11 +569,6 @@ impl State {
         }
     }
 
-    /// Whether a hold ended while the server was asked to keep it.
-    pub(super) fn has_ended(&self, now: Moment) -> bool {
-        self.guards().any(|guard| !guard.is_live(now))
-    }
-
     /// One of the holds.
     pub(super) fn first(&self) -> Option<&Arc<Hold>> {
         self.guards().map(|guard| &guard.hold).next()
@@ -602,10 +581,11 @@ pub(super) mod tests {
 
     use super::*;
     use crate::base::config::LockConfig;
+    use crate::base::options;
     use crate::engine::grant::lingering;
+    use crate::engine::hold::Term;
     use crate::engine::hold::lease::Periods;
     use crate::engine::hold::tests::Nobody;
-    use crate::engine::hold::{Renews, Term};
     use crate::telemetry;
 
     pub(in crate::engine::grant) const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
@@ -621,7 +601,7 @@ pub(super) mod tests {
     }
 
     pub(in crate::engine::grant) fn usual(ends: Option<Moment>) -> Term {
-        Term { renews: Renews::Usual, ends, ..Term::default() }
+        Term { ends, ..Term::default() }
     }
 
     fn here() -> Began {
@@ -753,7 +733,8 @@ pub(super) mod tests {
         // The end of an attempt that another task made.
         let (mut state, part) = asked();
         state.on_server.answered(1, |_| true);
-        assert!(state.is_offered_anew(part, NOW.plus(LEASE), NOW) && takes(&mut state, SWITCHED));
+        state.lease.is_granted(NOW.plus(LEASE), NOW);
+        assert!(state.is_offered_anew(part) && takes(&mut state, SWITCHED));
     }
 
     #[test]
@@ -818,9 +799,9 @@ pub(super) mod tests {
     fn confirms(state: &mut State, at: Moment, asked_in: Epoch, answered_in: Epoch) {
         let part = joins(state, SAME, at).expect("it lingers");
         state.ends_pending(part, at);
-        if let Some(asked) = lingering::begins(state, asked_in, at) {
-            assert_eq!(asked.makes_gap, at >= NOW.plus(SECOND));
-            lingering::confirmed(state, asked, at, false, (answered_in, at), &rules());
+        if let Some((_, makes_gap)) = lingering::begins(state, asked_in, at) {
+            assert_eq!(makes_gap, at >= NOW.plus(SECOND));
+            lingering::confirmed(state, at, false, (answered_in, at), &rules());
         }
     }
 
@@ -856,8 +837,8 @@ pub(super) mod tests {
     #[test]
     fn a_lock_stays_held_for_the_longest_minimum_hold_time_with_the_lease_of_its_owner() {
         let until = NOW.plus(2 * LEASE);
-        for renews in [Renews::Nothing, Renews::Usual, Renews::Lease(SECOND)] {
-            let (mut state, part, hold) = granted(Term { renews, ..Term::default() });
+        for lease in [options::Lease::Fixed(SECOND), options::Lease::Usual, options::Lease::Renewed(SECOND)] {
+            let (mut state, part, hold) = granted(Term { lease, ..Term::default() });
             let lease = hold.renewed_lease(LEASE);
             [until, NOW.plus(SECOND)].into_iter().for_each(|until| state.lasts_until(until, lease));
             state.gives_back(part, &hold, NOW);

@@ -120,13 +120,14 @@ impl Grant {
         });
     }
 
-    /// Records that the renewal sent at `sent` succeeded. The next one is due at `next`.
-    pub(crate) fn renewed(self: &Arc<Self>, sent: Moment, next: Moment, now: Moment) {
+    /// Records that the renewal sent at `sent` for this lease succeeded. It made the lease longer, even if a hold has ended meanwhile.
+    pub(crate) fn renewed(self: &Arc<Self>, sent: Moment, lease: Duration, now: Moment) {
         let (rules, engine) = (self.rules(), &self.lock.engine);
         self.renewal_ends(now, |Shell { state, tracked, .. }| {
-            let (wanted, has_ended) = (state.wanted(now, rules), state.has_ended(now));
-            let (is_renewal, lease) = state.lease.found(&wanted, (sent, next, now), has_ended, rules);
-            if let Some(lease) = lease {
+            state.forgets_ended(now);
+            let wanted = state.wanted(now, rules);
+            let is_renewal = state.lease.found(&wanted, lease, (sent, now), rules);
+            if !lease.is_zero() {
                 state.keeps_lease(lease, sent, now);
             }
             state.effects.renewed = is_renewal.then_some(Renewed::Ok);

@@ -13,6 +13,7 @@ use tracing::Span;
 
 use crate::base::clock::{self, Moment};
 use crate::base::error::{LockId, LossCause, Lost};
+use crate::base::options::Lease;
 use crate::base::sync::nothing_is_locked;
 use crate::base::timer::sleep;
 use crate::telemetry;
@@ -53,20 +54,10 @@ pub(crate) trait Named: Send + Sync {
     fn lock_id(&self) -> LockId;
 }
 
-/// What the watchdog renews for a hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Renews {
-    #[default]
-    Nothing,
-    /// The lease of the configuration.
-    Usual,
-    Lease(Duration),
-}
-
 /// How long a hold is to last.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Term {
-    pub(crate) renews: Renews,
+    pub(crate) lease: Lease,
     /// The hold ends at this moment, even if its lease is renewed.
     pub(crate) ends: Option<Moment>,
     /// `max_hold` is no longer than the first lease.
@@ -114,22 +105,22 @@ impl Hold {
     }
 
     pub(crate) const fn is_watched(&self) -> bool {
-        !matches!(self.term.renews, Renews::Nothing)
+        !matches!(self.term.lease, Lease::Fixed(_))
     }
 
     /// The lease that the watchdog renews for the hold. `usual`: the lease of the configuration. `None`: the hold is not
     /// renewed.
     pub(crate) const fn renewed_lease(&self, usual: Duration) -> Option<Duration> {
-        match self.term.renews {
-            Renews::Nothing => None,
-            Renews::Usual => Some(usual),
-            Renews::Lease(lease) => Some(lease),
+        match self.term.lease {
+            Lease::Usual => Some(usual),
+            Lease::Renewed(lease) => Some(lease),
+            Lease::Fixed(_) => None,
         }
     }
 
     /// Whether the watchdog renews the hold with the lease of the configuration, as long as somebody has it.
     pub(crate) const fn is_usual(&self) -> bool {
-        matches!(self.term.renews, Renews::Usual) && self.term.ends.is_none()
+        matches!(self.term.lease, Lease::Usual) && self.term.ends.is_none()
     }
 
     /// Puts later events about the hold into this span. The span ends with the last reference to this hold.
@@ -334,7 +325,7 @@ pub(crate) mod tests {
     }
 
     fn held(deadline: Moment, ends: Option<Moment>) -> Hold {
-        let term = Term { renews: Renews::Usual, ends, ..Term::default() };
+        let term = Term { ends, ..Term::default() };
         Hold::new(deadline, term, Nobody::lock(), telemetry::Held::default())
     }
 

@@ -100,10 +100,7 @@ impl Renewal {
                 Ok(replies) => {
                     for (item, reply) in items.into_iter().zip(replies) {
                         match reply {
-                            RenewalReply::Renewed => {
-                                let next = sent.plus(self.periods.renewal(lease, item.is_shared()));
-                                item.renewed(sent, next, now);
-                            }
+                            RenewalReply::Renewed => item.renewed(sent, lease, now),
                             RenewalReply::Lost => item.renewal_found_nothing(now),
                             RenewalReply::Refused(error) => match store::fault_in_script(&error) {
                                 fault if wants_less(&fault) => divided.push(item),
