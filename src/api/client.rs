@@ -252,8 +252,8 @@ impl LockClient {
     ///
     /// `pattern` says which names: `*` stands for any text, `?` for one byte, `[ab]` for one of these bytes, and `\` goes before a
     /// byte that stands for itself. The call looks at all keys of the server, some hundred with each command, so that no command
-    /// blocks the server for long. These locks can be missing: those that come or go meanwhile, those whose slot of a cluster moves
-    /// to another server meanwhile, and those to whose keys this user has no right. [`LockList::skipped`] names those that cannot be listed.
+    /// blocks the server for long. These locks can be missing: those that come or go meanwhile, in a cluster those whose slot
+    /// moves or whose master is replaced meanwhile, and those to whose keys this user has no right. [`LockList::skipped`] names those that cannot be listed.
     ///
     /// # Errors
     ///

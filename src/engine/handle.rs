@@ -85,18 +85,13 @@ impl Handle {
         self.terms.first_lease(self.config().watchdog_lease())
     }
 
-    /// Whether a waiter of this handle can take a hold of another owner over. The lease of such a hold is that of the
-    /// watchdog.
-    pub(crate) fn can_take_over(&self) -> bool {
-        self.lock.can_be_passed_on() && !self.is_member && self.terms.are_usual()
-    }
-
-    /// What the call of this handle waits for in a line.
+    /// What the call of this handle waits for in a line. A hold of another owner has the lease of the watchdog.
     pub(crate) fn standing(&self) -> line::state::Terms {
+        let can_take_over = self.lock.can_be_passed_on() && !self.is_member && self.terms.are_usual();
         line::state::Terms {
             lease: self.lease(),
             count: self.lock.permits.count(),
-            is_usual: self.can_take_over() || self.can_share(),
+            is_usual: can_take_over || self.can_share(),
             linger: self.terms.linger,
         }
     }

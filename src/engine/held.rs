@@ -8,7 +8,6 @@ use crate::base::clock::{self, Moment};
 use crate::base::error::{Error, Lost, Result};
 use crate::base::options;
 use crate::engine::grant::pending::PendingHold;
-use crate::engine::grant::sharing::GivenBack;
 use crate::engine::grant::{Grant, PartKey};
 use crate::engine::handle::Handle;
 use crate::engine::hold::Hold;
@@ -88,7 +87,7 @@ impl HeldLock {
         let now = clock::now();
         let was_lost = self.hold.give_back(now);
         self.is_over = true;
-        let given_back = self.grant.give_back(self.part, &self.hold, now);
+        let owed = self.grant.give_back(self.part, &self.hold, now);
         self.hold.tell_end(now);
         if was_lost || self.hold.is_lost(now) {
             // Perhaps the watchdog found it meanwhile. The background releases what the server can still have.
@@ -97,11 +96,11 @@ impl HeldLock {
         }
         // Pinned where it is made, as it is large.
         let releasing = pin!(async {
-            match given_back {
-                GivenBack::Kept => Ok(true),
-                // Boxed, as an unlock of the last hold has no use for it.
-                GivenBack::Shows => Box::pin(self.grant.show(self.part)).await,
-                GivenBack::Owed(owed) => owed.release_for_guard().await.map(|()| !self.hold.is_removed()),
+            match owed {
+                Some(owed) => owed.release_for_guard().await.map(|()| !self.hold.is_removed()),
+                // The owner has outer holds: their number is to be shown. Boxed, as an unlock of the last hold has no use for it.
+                None if self.grant.has(self.part) => Box::pin(self.grant.show(self.part)).await,
+                None => Ok(true),
             }
         });
         match inside(&self.hold.span(), releasing).await {

@@ -32,6 +32,7 @@ pub(crate) struct OfClient {
 impl OfClient {
     pub(crate) fn new() -> Self {
         table::describe();
+        drop(["commands", "messages"].map(reconnects)); // so that they are there, and 0
         Self {
             without_group: from_fn(|_| OnceLock::new()),
             in_groups: Mutex::default(),
@@ -351,7 +352,7 @@ pub(crate) fn stalls() -> Counter {
     counter(table::STALLS, &[])
 }
 
-/// Counts the connections for this use that are replaced.
+/// Counts the connections for this use that are replaced. Made anew for each: code of the user runs, so nothing may be locked.
 pub(crate) fn reconnects(of: &'static str) -> Counter {
     counter(table::RECONNECTS, &[("connection", of.into())])
 }

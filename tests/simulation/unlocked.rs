@@ -68,14 +68,17 @@ impl Recorder for Unlocked {
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
     fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+        check();
         Counter::from_arc(Arc::new(Self))
     }
 
     fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        check();
         Gauge::from_arc(Arc::new(Self))
     }
 
     fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        check();
         Histogram::from_arc(Arc::new(Self))
     }
 }

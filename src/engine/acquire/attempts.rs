@@ -10,10 +10,10 @@ use crate::base::error::Result;
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::timer::timeout;
 use crate::engine::acquire::call::{Outcome, WriterIntent};
+use crate::engine::grant::Grant;
 use crate::engine::grant::owner_grants::{Grants, OwnerGrants};
 use crate::engine::grant::pending::PendingHold;
 use crate::engine::grant::sharing::Offer;
-use crate::engine::grant::{Grant, OwnerKey};
 use crate::engine::handle::Handle;
 use crate::engine::held::HeldLock;
 use crate::engine::hold::lease;
@@ -68,7 +68,7 @@ impl Attempts {
     /// Begins to acquire for the calls that stand in a line.
     pub(crate) fn of_line(target: &Arc<LockRef>, terms: Terms, caller: Caller) -> Self {
         let target = target.with_permits(terms.count);
-        let pending = PendingHold::acquire(target, None, OwnerKey::default(), caller);
+        let pending = PendingHold::acquire(target, None, caller);
         Self::new(pending, terms.lease, caller, clock::now())
     }
 
@@ -173,7 +173,7 @@ impl Attempts {
     fn begin_anew(&mut self) -> Result<Option<Arc<Grant>>> {
         let fresh = match &self.owner {
             Some(owner) => owner.begin(&self.lock, clock::now(), self.caller)?,
-            None => PendingHold::acquire(Arc::clone(&self.lock), None, OwnerKey::default(), self.caller),
+            None => PendingHold::acquire(Arc::clone(&self.lock), None, self.caller),
         };
         Ok(Self::forget(self.owner.as_deref(), &mut std::mem::replace(&mut self.pending, fresh)))
     }

@@ -80,7 +80,7 @@ pub(crate) async fn joined(
     // the last to leave.
     consume_budget().await;
     let (lock, owner, now) = (&handle.lock, &handle.owner, clock::now());
-    let given = if owner.is_idle(now) { join(lock, owner.key, caller, now) } else { None };
+    let given = if owner.is_idle(now) { join(lock, caller, now) } else { None };
     given.map(|given| Granted::Given(given).take(handle, now))
 }
 
@@ -268,7 +268,7 @@ impl Call<'_> {
         place: Place<Offer>,
         take: impl FnOnce(Granted, &Handle, Moment) -> Result<T>,
     ) -> Result<Option<T>> {
-        let Handle { lock, owner, metrics, .. } = self.handle;
+        let Handle { lock, metrics, .. } = self.handle;
         let _waiting = metrics.waiting();
         loop {
             let Some(got) = self.waits(&place).await? else {
@@ -278,13 +278,13 @@ impl Call<'_> {
             let given = match got {
                 Polled::Ends(error) => return Err(error),
                 Polled::Takes(offer) => {
-                    let given = offer.accept(owner.key, self.caller, now);
+                    let given = offer.accept(self.caller, now);
                     if given.is_none() {
                         place.line.change(|state, now| state.hears(now)); // so that it asks again
                     }
                     given
                 }
-                Polled::Joins => join(lock, owner.key, self.caller, now),
+                Polled::Joins => join(lock, self.caller, now),
             };
             if let Some(given) = given {
                 self.ends(WaitOutcome::Granted);

@@ -43,11 +43,10 @@ impl<'a> Attempt<'a> {
         for grant in grants {
             let (number, rules, late) = (connection.number(), grant.rules(), grant.late_until(sent));
             let begins = |state: &mut State| {
-                let begins = state.acquires(lease, epoch, rules);
-                if begins {
+                state.acquires(lease, epoch, rules) && {
                     state.on_server.sends(number, late);
+                    true
                 }
-                begins
             };
             if !grant.ask(begins) {
                 return Err(given_up());

@@ -34,8 +34,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use owed::Owed;
+pub(crate) use state::PartKey;
 use state::{Began, Effects, Epoch, Owing, State};
-pub(crate) use state::{OwnerKey, PartKey};
 use tokio::sync::Notify;
 use tokio::task;
 
@@ -45,7 +45,7 @@ use super::lock_ref::LockRef;
 use super::scheduler::Slot;
 use crate::base::Caller;
 use crate::base::clock::{self, Moment};
-use crate::base::sync::{lock, nothing_is_locked};
+use crate::base::sync::lock;
 use crate::base::timer::sleep;
 use crate::protocol::{Arg, HolderRef, PermitIds};
 use crate::telemetry::Renewing;
@@ -100,14 +100,9 @@ impl Grant {
         let result = change(&mut shell);
         let owed = shell.state.is_owed(now).then(|| Owed::new(self));
         self.schedule(&mut shell, now);
-        let Effects { ended, renewed, is_free } = std::mem::take(&mut shell.state.effects);
-        let renewed = renewed.map(|outcome| (shell.renewing.ends(outcome), outcome));
+        let Effects { ended, is_free } = std::mem::take(&mut shell.state.effects);
         drop(shell);
         ended.iter().for_each(|hold| hold.tell_loss(now));
-        if let Some((renewing, outcome)) = renewed {
-            nothing_is_locked();
-            renewing.tell(outcome);
-        }
         if is_free {
             // The server lost the hold, perhaps without a message. So this client wakes its own waiters.
             let LockRef { engine, protocol, keys, .. } = &*self.lock;
@@ -157,20 +152,6 @@ impl Grant {
     fn epoch(&self) -> Epoch {
         let engine = &self.lock.engine;
         engine.store.switch_count() + engine.forced()
-    }
-
-    /// Adds a hold that the server granted until `until`, for an acquire under way. From here on, the watchdog renews
-    /// it. False: a shutdown gave the acquire up meanwhile.
-    fn add_hold(self: &Arc<Self>, part: PartKey, hold: &Arc<Hold>, until: Moment, now: Moment) -> bool {
-        let (hold, rules) = (Arc::clone(hold), self.rules());
-        let (is_added, epoch) =
-            self.event(now, |state| (state.holds(part, hold, (until, now), rules), state.epoch));
-        if is_added && epoch != self.epoch() {
-            // Perhaps another server became the master during the attempt. Its rush of renewals perhaps ran before this
-            // hold was scheduled, so everything is renewed once more.
-            self.lock.engine.renewals.rush();
-        }
-        is_added
     }
 
     /// Lets no other owner of this client get the hold. If it lingered, it ends with its readers. Returns what has to be released.
@@ -232,6 +213,11 @@ impl Grant {
         self.ask(|state| state.live(part, now))
     }
 
+    /// Whether an owner has a hold, or acquires.
+    pub(crate) fn has(&self, part: PartKey) -> bool {
+        self.ask(|state| state.has(part))
+    }
+
     /// Whether another task than this one acquired the first hold of an owner.
     pub(crate) fn is_foreign(&self, part: PartKey) -> bool {
         let this = task::try_id();
@@ -245,11 +231,8 @@ impl Grant {
 
     /// Ends the hold if nobody needs it any more. Returns whether a release is under way, and no answer says yet that it has ended.
     fn ends(self: &Arc<Self>, now: Moment) -> bool {
-        let may_exist = self.ask(|state| state.on_server.may_exist());
-        may_exist && {
-            self.event(now, |_| {});
-            self.blocks()
-        }
+        self.event(now, |_| {});
+        self.blocks()
     }
 
     /// Whether a release of the hold is under way, and no answer says yet that it has ended.

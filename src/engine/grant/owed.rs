@@ -183,13 +183,12 @@ impl Release {
                 return Err(fault);
             }
         };
-        let _answered = Answered(grant);
         // A master that is promoted later can lack this release, and would keep the lock until its lease ends. So
         // the release is kept for a repetition.
         lock.engine.releases.keep(lock.route, call);
         let (now, hold) = (clock::now(), self.hold.take());
         let mut gone = hold.filter(|_| reply == ReleaseReply::Gone && !was_unsure);
-        let is_over = grant.event(now, |state| {
+        let is_over = grant.ask(|state| {
             state.is_released_beside &= !(is_beside && reply == ReleaseReply::Gone);
             gone.take_if(|_| state.is_released_beside);
             let is_over = state.on_server.released(connection.number(), sent);
@@ -200,7 +199,11 @@ impl Release {
             }
             is_over
         });
+        // Before anything that can run code of the user, which can panic.
+        grant.released.notify_waiters();
+        lock.engine.background.answers.modify(|count| count + 1);
         tell(&mut self.answered, Ok(()));
+        grant.event(now, |_| {});
         if let Some(hold) = gone {
             hold.tell_gone(now);
         }
@@ -213,16 +216,6 @@ impl Release {
 fn tell(answered: &mut Option<oneshot::Sender<Result<(), Fault>>>, result: Result<(), Fault>) {
     if let Some(answered) = answered.take() {
         let _ = answered.send(result);
-    }
-}
-
-/// A release was answered. Dropping this value tells those who wait, also if code of the user panics.
-struct Answered<'a>(&'a Grant);
-
-impl Drop for Answered<'_> {
-    fn drop(&mut self) {
-        self.0.released.notify_waiters();
-        self.0.lock.engine.background.answers.modify(|count| count + 1);
     }
 }
 
@@ -297,17 +290,20 @@ impl Undo {
                 && let Some(unreported) = engine.failed_releases.ask()
             {
                 let LockId { name, key, server, .. } = lock.id();
-                if refused_again {
-                    tracing::warn!(
-                        %fault, lock = name, key, server, unreported,
-                        "a release was refused, it is repeated until the lease has ended"
-                    );
-                } else {
-                    tracing::warn!(
-                        %fault, lock = name, key, server, unreported,
-                        "a lock was not released, its lease has to run out"
-                    );
-                }
+                // Code of the user can panic, and the release is to be repeated.
+                let _ = catch_unwind(AssertUnwindSafe(|| {
+                    if refused_again {
+                        tracing::warn!(
+                            %fault, lock = name, key, server, unreported,
+                            "a release was refused, it is repeated until the lease has ended"
+                        );
+                    } else {
+                        tracing::warn!(
+                            %fault, lock = name, key, server, unreported,
+                            "a lock was not released, its lease has to run out"
+                        );
+                    }
+                }));
             }
             if !refused_again {
                 return;

@@ -1,6 +1,5 @@
 //! What one owner holds on one name.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use smallvec::SmallVec;
@@ -10,20 +9,12 @@ use crate::base::clock::Moment;
 use crate::base::error::{Error, Result};
 use crate::base::sync::lock;
 use crate::engine::grant::pending::PendingHold;
-use crate::engine::grant::{Grant, OwnerKey, PartKey};
+use crate::engine::grant::{Grant, PartKey};
 use crate::engine::lock_ref::LockRef;
-
-impl Default for OwnerKey {
-    fn default() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self(NEXT.fetch_add(1, Ordering::Relaxed))
-    }
-}
 
 /// What one owner holds on one name.
 #[derive(Default)]
 pub(crate) struct OwnerGrants {
-    pub(crate) key: OwnerKey,
     /// The grants that the owner holds, and those whose release is under way: they can block their own owner. It can hold a write lock and
     /// a read lock.
     grants: Mutex<SmallVec<[Held; 1]>>,
@@ -89,22 +80,17 @@ impl OwnerGrants {
         now: Moment,
         caller: Caller,
     ) -> Result<(PendingHold, Grants)> {
-        let (all, mut ending) = (self.all(), Grants::new());
+        let all = self.all();
         let is_same = |of: &LockRef| {
             of.protocol.is_shared() == target.protocol.is_shared()
                 && of.protocol.family() == target.protocol.family()
         };
         let reenter = |held: &Held| PendingHold::reenter(&held.grant, held.part, now);
         if let Some(pending) = all.iter().filter(|held| is_same(&held.grant.lock)).find_map(reenter) {
-            return Ok((pending, ending));
+            return Ok((pending, Grants::new()));
         }
         let pending = self.begin_beside(&all, target, now, caller)?;
-        for Held { grant, .. } in all {
-            if grant.ends(now) {
-                ending.push(grant);
-            }
-        }
-        Ok((pending, ending))
+        Ok((pending, all.into_iter().map(|held| held.grant).filter(|grant| grant.ends(now)).collect()))
     }
 
     /// Begins a new grant.
@@ -138,7 +124,7 @@ impl OwnerGrants {
                 write = Some(grant);
             }
         }
-        Ok(PendingHold::acquire(Arc::clone(target), write, self.key, caller))
+        Ok(PendingHold::acquire(Arc::clone(target), write, caller))
     }
 
     fn all(&self) -> SmallVec<[Held; 1]> {
@@ -147,17 +133,11 @@ impl OwnerGrants {
 
     /// Adds a grant that the owner holds, or whose release has to end before its next acquire. Forgets those that are over.
     pub(crate) fn add(&self, pending: &PendingHold, now: Moment) {
-        let (mut all, mut over, mut index) = (lock(&self.grants), SmallVec::<[Held; 1]>::new(), 0);
-        while let Some(held) = all.get(index) {
-            if held.is(pending) || !held.is_over(now) {
-                index += 1;
-            } else {
-                over.push(all.swap_remove(index));
-            }
-        }
-        if !all.iter().any(|held| held.is(pending)) {
-            all.push(Held { grant: Arc::clone(&pending.grant), part: pending.part });
-        }
+        let mut all = lock(&self.grants);
+        let (mut kept, over): (SmallVec<[Held; 1]>, SmallVec<[Held; 1]>) =
+            all.drain(..).partition(|held| !held.is(pending) && !held.is_over(now));
+        kept.push(Held { grant: Arc::clone(&pending.grant), part: pending.part });
+        *all = kept;
         drop(all);
         drop(over); // with nothing locked: the drop of a grant can run code of the user
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::owed::Owed;
 use super::sharing::Offer;
-use super::{Grant, OwnerKey, PartKey, began};
+use super::{Grant, PartKey, began};
 use crate::base::Caller;
 use crate::base::clock::{self, Moment};
 use crate::engine::hold::Hold;
@@ -18,22 +18,18 @@ pub(crate) struct PendingHold {
     pub(crate) want: u32,
     /// It became a hold, or was given up.
     is_over: bool,
-    /// The key of this value in the list of acquires under way. `None`: another owner of the client gave the hold.
-    listed: Option<usize>,
+    /// In the list of acquires under way. `None`: another owner of the client gave the hold. Dropped last, so that a shutdown that does not
+    /// find it there finds the release in the background.
+    listed: Option<Listed>,
     /// The owner holds the write lock, so no other owner can block this read.
     pub(crate) nested_in_write: bool,
 }
 
 impl PendingHold {
     /// Begins a grant. Its owner id is that of `write`, a grant that this owner holds and that lends it, or a new one.
-    pub(crate) fn acquire(
-        target: Arc<LockRef>,
-        write: Option<&Arc<Grant>>,
-        owner: OwnerKey,
-        caller: Caller,
-    ) -> Self {
+    pub(crate) fn acquire(target: Arc<LockRef>, write: Option<&Arc<Grant>>, caller: Caller) -> Self {
         let grant = Arc::new(Grant::new(target, write.map(|write| &**write)));
-        let part = grant.ask(|state| state.attaches(owner, began(caller)));
+        let part = grant.ask(|state| state.attaches(began(caller)));
         let mut pending = Self::listed(grant, part, 1);
         pending.nested_in_write = write.is_some();
         pending
@@ -41,15 +37,11 @@ impl PendingHold {
 
     /// Begins a grant for each of these locks, all with one new owner id.
     pub(crate) fn claim(locks: impl IntoIterator<Item = Arc<LockRef>>, caller: Caller) -> Vec<Self> {
-        let owner = OwnerKey::default();
-        let mut first: Option<Arc<Grant>> = None;
-        let begin = |lock| {
-            let grant = Arc::new(Grant::new(lock, first.as_deref()));
-            first.get_or_insert_with(|| Arc::clone(&grant));
-            let part = grant.ask(|state| state.attaches(owner, began(caller)));
-            Self::listed(grant, part, 1)
-        };
-        locks.into_iter().map(begin).collect()
+        let mut all = Vec::<Self>::new();
+        for lock in locks {
+            all.push(Self::acquire(lock, all.first().map(|first| &first.grant), caller));
+        }
+        all
     }
 
     /// Re-enters a grant. `None`: the owner has no hold there.
@@ -71,13 +63,23 @@ impl PendingHold {
 
     /// Adds it to the list of acquires under way, for which a shutdown waits.
     pub(crate) fn enlist(&mut self) {
-        self.listed = Some(self.grant.lock.engine.under_way.add(Arc::clone(&self.grant)));
+        let key = self.grant.lock.engine.under_way.add(Arc::clone(&self.grant));
+        self.listed = Some(Listed(Arc::clone(&self.grant), key));
     }
 
-    /// Becomes a hold, which the server granted until `until`. False: a shutdown gave the acquire up meanwhile.
+    /// Becomes a hold, which the server granted until `until`, and which the watchdog renews from here on. False: a shutdown gave the acquire
+    /// up meanwhile.
     pub(crate) fn take(&mut self, hold: &Arc<Hold>, until: Moment, now: Moment) -> bool {
-        self.is_over = self.grant.add_hold(self.part, hold, until, now);
-        self.is_over
+        let (hold, rules) = (Arc::clone(hold), self.grant.rules());
+        let (is_taken, epoch) =
+            self.grant.event(now, |state| (state.holds(self.part, hold, (until, now), rules), state.epoch));
+        if is_taken && epoch != self.grant.epoch() {
+            // Perhaps another server became the master during the attempt. Its rush of renewals perhaps ran before this
+            // hold was scheduled, so everything is renewed once more.
+            self.grant.lock.engine.renewals.rush();
+        }
+        self.is_over = is_taken;
+        is_taken
     }
 
     /// Leaves what the server granted to other owners of this client. `None`: a shutdown gave the acquire up meanwhile.
@@ -101,10 +103,14 @@ impl Drop for PendingHold {
         if !self.is_over {
             drop(self.give_up(clock::now()));
         }
-        // Remove the acquire from the list last: a shutdown that finds the list empty must find the release in the
-        // background.
-        if let Some(listed) = self.listed {
-            self.grant.lock.engine.under_way.remove(listed);
-        }
+    }
+}
+
+/// What is in the list of acquires under way until this is dropped, also if code of the user panics before.
+struct Listed(Arc<Grant>, usize);
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.0.lock.engine.under_way.remove(self.1);
     }
 }

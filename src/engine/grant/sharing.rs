@@ -15,7 +15,7 @@ use super::lingering;
 use super::owed::Owed;
 use super::pending::PendingHold;
 use super::state::State;
-use super::{Grant, OwnerKey, PartKey, Shell, began};
+use super::{Grant, PartKey, began};
 use crate::base::Caller;
 use crate::base::clock::{self, Moment};
 use crate::base::fault::Fault;
@@ -35,9 +35,9 @@ pub(crate) struct Offer(pub(super) Arc<Grant>);
 
 impl Offer {
     /// Adds an owner to the grant, as the end of an acquire. `None`: the hold is lost, or the offer has ended.
-    pub(crate) fn accept(self, owner: OwnerKey, caller: Caller, now: Moment) -> Option<Given> {
+    pub(crate) fn accept(self, caller: Caller, now: Moment) -> Option<Given> {
         let (epoch, began) = (self.0.epoch(), began(caller));
-        let (part, until) = self.0.ask(|state| state.takes_offer(owner, began, epoch, now))?;
+        let (part, until) = self.0.ask(|state| state.takes_offer(began, epoch, now))?;
         Some((PendingHold::given(Arc::clone(&self.0), part), until))
     }
 
@@ -65,37 +65,22 @@ impl Drop for Offer {
 /// What another owner of the client gave: an acquire that the server has already granted, and the deadline of the hold.
 pub(crate) type Given = (PendingHold, Moment);
 
-/// What became of a hold that was given back.
-pub(crate) enum GivenBack {
-    /// The server keeps it for others.
-    Kept,
-    /// The owner has outer holds: their number is to be shown.
-    Shows,
-    /// It has to be released.
-    Owed(Owed),
-}
-
 impl Grant {
-    /// Gives a hold back: to the next waiter of this client, to the readers that come later, or to the server.
-    pub(crate) fn give_back(self: &Arc<Self>, part: PartKey, hold: &Arc<Hold>, now: Moment) -> GivenBack {
-        if let Some(given_back) = self.hand_over(part, hold, now) {
-            return given_back;
+    /// Gives a hold back: to the next waiter of this client, to the readers that come later, or to the server. Returns what has to be
+    /// released.
+    pub(crate) fn give_back(self: &Arc<Self>, part: PartKey, hold: &Arc<Hold>, now: Moment) -> Option<Owed> {
+        if let Some(left) = self.hand_over(part, hold, now) {
+            return left;
         }
-        let give_back =
-            |Shell { state, .. }: &mut Shell| (state.gives_back(part, hold, now), state.has(part));
-        let ((was_held, has_more), owed) = self.change(now, give_back);
-        match owed {
-            Some(owed) if was_held => GivenBack::Owed(owed.asks_for(hold)),
-            Some(owed) => GivenBack::Owed(owed),
-            None if has_more => GivenBack::Shows,
-            None => GivenBack::Kept,
-        }
+        let (was_held, owed) = self.change(now, |shell| shell.state.gives_back(part, hold, now));
+        owed.map(|owed| if was_held { owed.asks_for(hold) } else { owed })
     }
 
-    /// Passes a hold on to the first call of this client that waits for the lock. `None`: it is given back in the usual way.
+    /// Passes a hold on to the first call of this client that waits for the lock, or returns what has to be released. `None`: it is given
+    /// back in the usual way.
     ///
     /// The hold stays on the server all the time, so no other client can enter in between.
-    fn hand_over(self: &Arc<Self>, part: PartKey, hold: &Arc<Hold>, now: Moment) -> Option<GivenBack> {
+    fn hand_over(self: &Arc<Self>, part: PartKey, hold: &Arc<Hold>, now: Moment) -> Option<Option<Owed>> {
         let engine = &self.lock.engine;
         let (line, _) = self.waiters().filter(|_| !hold.term.is_member && engine.check_open().is_ok())?;
         let (epoch, rules) = (self.epoch(), self.rules());
@@ -106,8 +91,10 @@ impl Grant {
             return None;
         }
         let left = line.event(|state, now| state.offers(Offer(Arc::clone(self)), terms, now));
-        let owed = left.and_then(|offer| offer.gives_up(now));
-        Some(owed.map_or(GivenBack::Kept, |owed| GivenBack::Owed(owed.asks_for(hold))))
+        if engine.is_closing() {
+            drop(line.with(|state| state.task_ends())); // a shutdown that began meanwhile perhaps has not found it there
+        }
+        Some(left.and_then(|offer| offer.gives_up(now)).map(|owed| owed.asks_for(hold)))
     }
 
     /// Returns the line of this client's calls to which a hold of this grant can be passed on, and whether a release also wakes other
@@ -235,10 +222,10 @@ fn joinable(target: &LockRef) -> Option<Arc<Grant>> {
 }
 
 /// Adds a reader to the readers of this client, if the server granted their hold a short time ago.
-pub(crate) fn join(target: &LockRef, owner: OwnerKey, caller: Caller, now: Moment) -> Option<Given> {
+pub(crate) fn join(target: &LockRef, caller: Caller, now: Moment) -> Option<Given> {
     let grant = joinable(target)?;
     let (began, epoch, rules) = (began(caller), grant.epoch(), grant.rules());
-    let (part, until) = grant.ask(|state| state.joins(owner, began, epoch, now, rules))?;
+    let (part, until) = grant.ask(|state| state.joins(began, epoch, now, rules))?;
     Some((PendingHold::given(grant, part), until))
 }
 

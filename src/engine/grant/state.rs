@@ -18,17 +18,13 @@ use crate::base::clock::Moment;
 use crate::engine::hold::lease::Rules;
 use crate::engine::hold::{EARLY, Hold};
 use crate::engine::line::state::KEPT;
-use crate::telemetry::Renewed;
-
-/// Distinguishes the owners of this process that have one hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct OwnerKey(pub(super) u64);
 
 /// Selects what one owner has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PartKey {
     slot: usize,
-    owner: OwnerKey,
+    /// Slots are used again.
+    number: u64,
 }
 
 /// Who began to acquire.
@@ -42,7 +38,7 @@ pub(crate) struct Began {
 
 /// What one owner has.
 struct Part {
-    owner: OwnerKey,
+    number: u64,
     began: Began,
     /// Acquires under way.
     pending: u32,
@@ -90,8 +86,6 @@ pub(super) type Epoch = u64;
 pub(super) struct Effects {
     /// Holds that were lost, or given back.
     pub(super) ended: SmallVec<[Arc<Hold>; 1]>,
-    /// How a renewal ended.
-    pub(super) renewed: Option<Renewed>,
     /// The lock is perhaps free, and perhaps no message says so.
     pub(super) is_free: bool,
 }
@@ -122,6 +116,8 @@ pub(super) struct State {
     /// A release was sent beside the one of a future. If that one finds nothing, the hold was perhaps released.
     pub(super) is_released_beside: bool,
     parts: Slab<Part>,
+    /// How many parts there have been.
+    attached: u64,
     /// How many guards are renewed as usual. They last as long as the server keeps the hold.
     usual: u32,
     /// The hold is kept for calls that stand in a line, to take or to join it.
@@ -147,17 +143,19 @@ pub(super) struct State {
 
 impl State {
     /// Adds an owner that acquires.
-    pub(super) fn attaches(&mut self, owner: OwnerKey, began: Began) -> PartKey {
-        let slot = self.parts.insert(Part { owner, began, pending: 1, guards: SmallVec::new() });
-        PartKey { slot, owner }
+    pub(super) fn attaches(&mut self, began: Began) -> PartKey {
+        self.attached += 1;
+        let number = self.attached;
+        let slot = self.parts.insert(Part { number, began, pending: 1, guards: SmallVec::new() });
+        PartKey { slot, number }
     }
 
     fn part(&self, key: PartKey) -> Option<&Part> {
-        self.parts.get(key.slot).filter(|part| part.owner == key.owner)
+        self.parts.get(key.slot).filter(|part| part.number == key.number)
     }
 
     fn part_mut(&mut self, key: PartKey) -> Option<&mut Part> {
-        self.parts.get_mut(key.slot).filter(|part| part.owner == key.owner)
+        self.parts.get_mut(key.slot).filter(|part| part.number == key.number)
     }
 
     fn guards(&self) -> impl Iterator<Item = &Guard> {
@@ -453,7 +451,6 @@ impl State {
     /// hold is lost, or the offer has ended.
     pub(super) fn takes_offer(
         &mut self,
-        owner: OwnerKey,
         began: Began,
         epoch: Epoch,
         now: Moment,
@@ -463,7 +460,7 @@ impl State {
         let is_there = self.is_offered && now < self.lease.until && is_known;
         is_there.then(|| {
             self.takes_back();
-            (self.attaches(owner, began), self.lease.until)
+            (self.attaches(began), self.lease.until)
         })
     }
 
@@ -482,7 +479,6 @@ impl State {
     /// cannot join.
     pub(super) fn joins(
         &mut self,
-        owner: OwnerKey,
         began: Began,
         epoch: Epoch,
         now: Moment,
@@ -494,7 +490,7 @@ impl State {
         if let Some(lingering) = &mut self.lingers {
             lingering.was_joined = true;
         }
-        Some((self.attaches(owner, began), self.lease.until))
+        Some((self.attaches(began), self.lease.until))
     }
 
     /// Keeps the hold for the readers that wait. False: no reader could join.
@@ -609,7 +605,7 @@ pub(super) mod tests {
     }
 
     fn attaches(state: &mut State) -> PartKey {
-        state.attaches(OwnerKey::default(), here())
+        state.attaches(here())
     }
 
     /// An id for which an owner acquires, on connection 1.
@@ -635,7 +631,7 @@ pub(super) mod tests {
     }
 
     fn joins(state: &mut State, epoch: Epoch, now: Moment) -> Option<PartKey> {
-        Some(state.joins(OwnerKey::default(), here(), epoch, now, &rules())?.0)
+        Some(state.joins(here(), epoch, now, &rules())?.0)
     }
 
     #[test]
@@ -710,7 +706,7 @@ pub(super) mod tests {
         for is_kept in [false, true] {
             let (mut state, ..) = granted(usual(None));
             assert!(state.opens(None, NOW) && (!is_kept || state.keeps_for_readers(SAME, NOW, &rules)));
-            let joined = state.joins(OwnerKey::default(), here(), SAME, late, &rules);
+            let joined = state.joins(here(), SAME, late, &rules);
             assert_eq!(joined.is_some(), is_kept);
         }
     }
@@ -722,8 +718,7 @@ pub(super) mod tests {
             assert!(state.offers((part, &hold), (SECOND, NOW), SAME, NOW, &rules()) && !state.is_owed(NOW));
             state
         };
-        let takes =
-            |state: &mut State, epoch| state.takes_offer(OwnerKey::default(), here(), epoch, NOW).is_some();
+        let takes = |state: &mut State, epoch| state.takes_offer(here(), epoch, NOW).is_some();
         let mut state = offered();
         assert!(takes(&mut state, SAME) && !takes(&mut state, SAME) && !state.is_owed(NOW), "one takes it");
         let mut state = offered();

@@ -10,9 +10,10 @@ use super::{Grant, Shell};
 use crate::base::clock::{self, Moment};
 use crate::base::error::LockId;
 use crate::base::fault::Fault;
+use crate::base::sync::nothing_is_locked;
 use crate::engine::hold::{self, Hold};
 use crate::engine::scheduler::Key;
-use crate::protocol::{Call, RenewalReply, Row, Script, millis, parse_renewal};
+use crate::protocol::{Call, RenewalReply, Row, millis, parse_renewal};
 use crate::store;
 use crate::telemetry::Renewed;
 
@@ -29,7 +30,7 @@ impl Grant {
             (state.lease.outlasts, state.is_moved) = (true, true);
             state.asks_for(lease, rules);
         });
-        let call = self.script().call(millis(lease), [self.row(sent)]);
+        let call = self.lock.protocol.renewal().call(millis(lease), [self.row(sent)]);
         let reply = self.lock.run(&connection, &call).await?;
         let now = clock::now();
         match &parse_renewal(&reply, 1)?[0] {
@@ -78,11 +79,6 @@ impl Grant {
         self.ask(|state| state.wanted(now, rules).paced_by(rules))
     }
 
-    /// The script that renews this type of lock.
-    pub(crate) fn script(&self) -> &'static Script {
-        self.lock.protocol.renewal()
-    }
-
     /// Returns the row of this grant in a batch of renewals.
     pub(crate) fn row(&self, now: Moment) -> Row {
         let left =
@@ -91,13 +87,18 @@ impl Grant {
     }
 
     /// Ends a renewal or a look. A panic of the user's code, which is told of it, must not end the others of the batch.
-    fn renewal_ends(self: &Arc<Self>, now: Moment, event: impl FnOnce(&mut Shell)) {
+    fn renewal_ends(self: &Arc<Self>, now: Moment, event: impl FnOnce(&mut Shell) -> Option<Renewed>) {
         let change = |shell: &mut Shell| {
             shell.renewal.end();
             shell.state.is_moved = true;
-            event(shell);
+            event(shell).map(|outcome| (shell.renewing.ends(outcome), outcome))
         };
-        let _ = catch_unwind(AssertUnwindSafe(|| self.change(now, change)));
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            if let (Some((renewing, outcome)), _) = self.change(now, change) {
+                nothing_is_locked();
+                renewing.tell(outcome);
+            }
+        }));
     }
 
     /// Records that the server told of a change of the key.
@@ -130,12 +131,12 @@ impl Grant {
             if !lease.is_zero() {
                 state.keeps_lease(lease, sent, now);
             }
-            state.effects.renewed = is_renewal.then_some(Renewed::Ok);
             if tracked.is_none() && engine.store.tells_changes() {
                 let key = self.lock.protocol.tracked_key(self.holder());
                 engine.tracked.add(Arc::clone(&key), self);
                 *tracked = Some(key);
             }
+            is_renewal.then_some(Renewed::Ok)
         });
     }
 
@@ -144,17 +145,13 @@ impl Grant {
         self.renewal_ends(now, |Shell { state, .. }| {
             let is_look = std::mem::take(&mut state.lease.look.is_running);
             let had_guards = state.has_guards();
-            if state.finds_nothing() && had_guards && !is_look {
-                state.effects.renewed = Some(Renewed::Gone);
-            }
+            (state.finds_nothing() && had_guards && !is_look).then_some(Renewed::Gone)
         });
     }
 
     /// Records that the renewal failed. The next try is due at `next`.
     pub(crate) fn renewal_failed(self: &Arc<Self>, next: Moment, now: Moment) {
-        self.renewal_ends(now, |Shell { state, .. }| {
-            state.effects.renewed = state.lease.failed(next).then_some(Renewed::Failed);
-        });
+        self.renewal_ends(now, |Shell { state, .. }| state.lease.failed(next).then_some(Renewed::Failed));
     }
 
     /// Records that the server has a place of this grant. `is_new`: the server had none before.
@@ -180,13 +177,6 @@ impl Grant {
         self.change(now, |shell| shell.heartbeat.begin(key)).0
     }
 
-    /// Ends a heartbeat, and schedules the next one at `next`, if the server still has a place of this grant.
-    fn next_heartbeat(self: &Arc<Self>, shell: &mut Shell, next: Moment) {
-        shell.heartbeat.end();
-        let due = shell.state.has_place.then_some(next);
-        self.lock.engine.heartbeats.set(&mut shell.heartbeat, due, || Arc::clone(self));
-    }
-
     /// Returns the id of the waiter, as the server knows it.
     pub(crate) fn waiter(&self) -> String {
         self.id.to_string()
@@ -200,7 +190,10 @@ impl Grant {
 
     /// Ends a heartbeat. The next one is due at `next`. `wakes`: the waiter has to attempt now.
     pub(crate) fn heard_of(self: &Arc<Self>, next: Moment, wakes: bool, now: Moment) {
-        self.change(now, |shell| self.next_heartbeat(shell, next));
+        self.change(now, |Shell { state, heartbeat, .. }| {
+            heartbeat.end();
+            self.lock.engine.heartbeats.set(heartbeat, state.has_place.then_some(next), || Arc::clone(self));
+        });
         if wakes {
             self.lock.engine.lines.wake(&self.wake_channel());
         }

@@ -91,8 +91,8 @@ struct Waiter<W, E> {
     waker: Option<W>,
     /// Why the call ends.
     error: Option<E>,
-    /// The newest read hold that the call tried to join.
-    tried: Option<u64>,
+    /// A read hold was opened that the call has not tried to join.
+    joins: bool,
 }
 
 /// A hold that calls can have without a question.
@@ -177,8 +177,6 @@ pub(crate) struct State<O, W, E> {
     next_ticket: Ticket,
     /// Several only of permits.
     open: SmallVec<[Open<O>; 1]>,
-    /// Counts the read holds that were opened.
-    opened: u64,
     /// A reader attempts beside the line. Readers that come meanwhile wait for its answer.
     is_asking: bool,
     /// The task attempts.
@@ -206,7 +204,6 @@ impl<O, W, E: Clone> State<O, W, E> {
             waiting: BTreeMap::new(),
             next_ticket: 0,
             open: SmallVec::new(),
-            opened: 0,
             is_asking: false,
             is_attempting: false,
             knowledge: Knowledge::Unknown,
@@ -222,7 +219,8 @@ impl<O, W, E: Clone> State<O, W, E> {
 
     /// Adds a call at the end. It stands there until it leaves.
     pub(crate) fn stand(&mut self, terms: Terms, patience: Option<Duration>, now: Moment) -> Ticket {
-        let waiter = Waiter { terms, arrived: now, patience, waker: None, error: None, tried: None };
+        let joins = self.kind == Kind::Readers && terms.is_usual;
+        let waiter = Waiter { terms, arrived: now, patience, waker: None, error: None, joins };
         self.waiting.insert(self.next_ticket, waiter);
         self.next_ticket += 1;
         self.next_ticket - 1
@@ -253,15 +251,13 @@ impl<O, W, E: Clone> State<O, W, E> {
     /// A call looks for what it waits for. `None`: it waits on, and `waker` wakes it.
     pub(crate) fn poll(&mut self, ticket: Ticket, waker: W) -> (Option<Polled<O, E>>, Effects<O, W>) {
         let mut effects = Effects::default();
-        let (opened, is_reader) = (self.opened, self.kind == Kind::Readers);
         let waiter = self.waiting.get_mut(&ticket);
         let is_for_it = |open: &Open<O>, terms| !open.is_shared && ticket < open.end && open.terms == terms;
         let found = waiter.and_then(|waiter| {
             if let Some(error) = waiter.error.take() {
                 return Some(Polled::Ends(error));
             }
-            if is_reader && waiter.terms.is_usual && waiter.tried != Some(opened) {
-                waiter.tried = Some(opened);
+            if std::mem::take(&mut waiter.joins) {
                 return Some(Polled::Joins);
             }
             let index = self.open.iter().position(|open| is_for_it(open, waiter.terms))?;
@@ -353,9 +349,13 @@ impl<O, W, E: Clone> State<O, W, E> {
             return Effects { drops: [hold].into(), ..Effects::default() };
         }
         let drops = self.open.drain(..).map(|open| open.hold).collect();
-        self.opened += 1;
         let sharing = self.waiting.values_mut().filter(|waiter| waiter.terms.is_usual);
-        let wakes: SmallVec<_> = sharing.filter_map(|waiter| waiter.waker.take()).collect();
+        let wakes: SmallVec<_> = sharing
+            .filter_map(|waiter| {
+                waiter.joins = true;
+                waiter.waker.take()
+            })
+            .collect();
         let (end, size) = (self.next_ticket, wakes.len());
         self.open.push(Open { hold, terms, is_shared: true, end, size, opened: now, since: now });
         Effects { wakes, drops, old: None, wakes_task: true }

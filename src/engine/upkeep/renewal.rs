@@ -60,8 +60,9 @@ impl Renewal {
     /// Sends a command for each batch.
     async fn renew(&self, batches: &[Items], lease: Duration) -> Renewed {
         let now = clock::now();
-        let call =
-            |items: &Items| items[0].script().call(millis(lease), items.iter().map(|item| item.row(now)));
+        let call = |items: &Items| {
+            items[0].lock.protocol.renewal().call(millis(lease), items.iter().map(|item| item.row(now)))
+        };
         let calls: Vec<_> = batches.iter().map(call).collect();
         let connection = self.store.connection_of_upkeep(batches[0][0].lock.route).await;
         let sent = clock::now();
@@ -153,7 +154,7 @@ impl Duty for Renewal {
 
     fn begin(&self, item: &Arc<Grant>, key: Key) -> Option<Self::Group> {
         let lease = item.begin_renewal(key, clock::now())?;
-        Some((self.store.address(item.lock.route), item.script().file, lease))
+        Some((self.store.address(item.lock.route), item.lock.protocol.renewal().file, lease))
     }
 
     async fn run(&self, (.., lease): Self::Group, items: Vec<Arc<Grant>>) {

@@ -37,8 +37,8 @@ use crate::base::task;
 use crate::base::timer::{Instant, timeout, timeout_at};
 use crate::protocol::{Call, Reply};
 use crate::store::task::Task;
+use crate::telemetry::reconnects;
 use crate::telemetry::report::Limit;
-use crate::telemetry::{Commands, Counter, reconnects};
 use sending::{Sender, Waiting};
 
 pub(crate) use connection::Connection;
@@ -63,8 +63,6 @@ pub(crate) struct Server {
     /// The runtime on which the client was made. The runtime of a caller can end earlier.
     runtime: Handle,
     replaced: Limit,
-    reconnects: Counter,
-    commands: Commands,
     /// The turn on each connection that waits for replicas.
     turns: Box<[Semaphore]>,
     link: Arc<TopologyLink>,
@@ -120,8 +118,6 @@ impl Server {
             connect_timeout: command_timeout.min(part_of_lease),
             runtime: Handle::current(),
             replaced: Limit::default(),
-            reconnects: reconnects("commands"),
-            commands: Commands::new(),
             turns: count.all().map(|_| Semaphore::new(1)).collect(),
             link: Arc::clone(link),
             separates_slots: AtomicU64::new(0),
@@ -440,7 +436,7 @@ impl Server {
             let has_left = left.as_mut().is_some_and(|left| left.as_mut().poll(context).is_ready());
             if has_left { Poll::Ready(Err(wire::broken(LEFT))) } else { running.as_mut().poll(context) }
         });
-        let command = self.commands.sends(start);
+        let command = self.link.commands.sends(start);
         let fault = match timeout_at(start + limit, counted).await {
             Ok(Ok(value)) => {
                 command.ends(Ok(()));
@@ -500,7 +496,7 @@ impl Server {
         drop(state);
         connection.open.outbox.close(reason);
         if replaced.is_some() {
-            self.reconnects.increment(1);
+            reconnects("commands").increment(1);
             if let Some(unreported) = self.replaced.ask() {
                 tracing::info!(
                     server = %self.address, connection = connection.number(), reason, unreported,

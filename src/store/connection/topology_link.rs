@@ -10,6 +10,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::client_name::ClientName;
 use crate::base::sync::{Watched, lock};
+use crate::telemetry::Commands;
 
 /// What a topology and the connections to its servers tell each other.
 pub(crate) struct TopologyLink {
@@ -23,6 +24,8 @@ pub(crate) struct TopologyLink {
     /// What the connections are called.
     pub(crate) name: Arc<ClientName>,
     pub(crate) upkeep: Upkeep,
+    /// Counts the commands. Made once, where nothing is locked: code of the user runs.
+    pub(super) commands: Commands,
     /// A connection for renewals was made that tells which keys others change.
     has_told: AtomicBool,
     /// The last connection for renewals tells of no changes.
@@ -64,6 +67,7 @@ impl TopologyLink {
             has_slots,
             name: Arc::clone(name),
             upkeep,
+            commands: Commands::new(),
             has_told: AtomicBool::new(false),
             refuses_changes: AtomicBool::new(false),
             reports_refusal: AtomicBool::new(false),

@@ -22,8 +22,8 @@ use crate::base::jitter::Backoff;
 use crate::base::task;
 use crate::base::timer::{Elapsed, Instant, sleep, timeout};
 use crate::store::connection::{Dial, TopologyLink, wire};
+use crate::telemetry::reconnects;
 use crate::telemetry::report::Limit;
-use crate::telemetry::{Counter, reconnects};
 
 /// While there is a subscription, the task sends a `PING` this often.
 const PING_EVERY: Duration = Duration::from_secs(1);
@@ -71,7 +71,6 @@ struct Task {
     address: Arc<str>,
     link: Arc<TopologyLink>,
     disconnects: Limit,
-    reconnects: Counter,
     listener: Arc<dyn Listener>,
     orders: UnboundedReceiver<Order>,
     /// Channels that somebody wants.
@@ -129,7 +128,6 @@ impl Task {
             address,
             link: Arc::clone(link),
             disconnects: Limit::default(),
-            reconnects: reconnects("messages"),
             listener,
             orders,
             wanted: BTreeSet::new(),
@@ -161,11 +159,11 @@ impl Task {
                     End::Closed => return,
                     End::Broken(reason) => {
                         self.link.ends(generation);
-                        self.reconnects.increment(1);
+                        reconnects("messages").increment(1);
                         Some(reason)
                     }
                     End::Refused(reason) => {
-                        self.reconnects.increment(1);
+                        reconnects("messages").increment(1);
                         Some(reason)
                     }
                     End::Moved | End::NewLogin => None,

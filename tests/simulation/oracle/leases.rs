@@ -230,7 +230,12 @@ impl Oracle {
     fn check_remaining(&mut self, now: Duration, server: usize) {
         let mut found = Vec::new();
         for (index, entry) in self.entries.iter().enumerate() {
-            if entry.was_beyond || !entry.claims.iter().any(|claim| claim.server == server) {
+            // After a server lost data, what it has of a lock is known with the next script about it.
+            let is_known = |claim: &Claim| self.leases.locks.contains_key(&(claim.server, claim.name));
+            if entry.was_beyond
+                || !entry.claims.iter().any(|claim| claim.server == server)
+                || !entry.claims.iter().all(is_known)
+            {
                 continue;
             }
             let Some(guard) = entry.guard.upgrade() else { continue };

@@ -158,6 +158,10 @@ impl Oracle {
         if self.cannot_tell(claim, begun) {
             return self.excuse("a look after data was lost");
         }
+        // The former master has no data yet, and a client that has not heard of the new one asks it.
+        if self.last_replaced.is_some_and(|(at, ..)| begun < at + 3 * SECOND) {
+            return self.excuse("a list while a master is replaced");
+        }
         for owner in self.held_all_the_time(claim, begun, now) {
             let name = NAMES[claim.name];
             self.violate(now, "w", format!("{name} is not listed since {begun:?}, and {owner} held it"));

@@ -45,7 +45,7 @@ impl Server {
         call: &Call,
     ) -> Result<Reply, Fault> {
         tracing::trace!(script = call.script.file, connection = connection.number(), "running a script");
-        let counted = self.commands.calls();
+        let counted = self.link.commands.calls();
         let mut waits = None;
         let entered = connection.open.outbox.enter(|| {
             let (answer, answered) = oneshot::channel();
@@ -273,7 +273,7 @@ impl Sender {
             Ok(replies) => {
                 for (group, reply) in groups.into_iter().zip(replies) {
                     let calls = group.calls.len();
-                    let command = server.commands.sends(start);
+                    let command = server.link.commands.sends(start);
                     let refused = self.answer_group(&server, group, reply);
                     command.ends(if refused == 0 { Ok(()) } else { Err(Sent::Refused) });
                     answered += calls - refused;
@@ -282,7 +282,7 @@ impl Sender {
             Err(error) => {
                 let fault = wire::fault(error).at(&server.address);
                 for group in groups {
-                    server.commands.sends(start).ends(Err(fault.sent));
+                    server.link.commands.sends(start).ends(Err(fault.sent));
                     answered += group.calls.len();
                     group.calls.into_iter().for_each(|call| _ = call.answer.send(Err(fault.clone())));
                 }
@@ -338,7 +338,7 @@ impl Drop for Sender {
     fn drop(&mut self) {
         let Some(server) = self.server.upgrade() else { return };
         for write in &self.writes {
-            (0..write.commands).for_each(|_| drop(server.commands.sends(write.start)));
+            (0..write.commands).for_each(|_| drop(server.link.commands.sends(write.start)));
         }
     }
 }
