@@ -506,7 +506,7 @@ fn the_readme_tells_how_many_crates_a_service_gets() {
     }
     let further = further.len() - 1; // besides this one
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
-    let (before, _) = readme.split_once(" crates more").expect("a number");
+    let (before, _) = readme.split_once(" crates to a service").expect("a number");
     let told: usize = before.split_whitespace().next_back().unwrap().parse().unwrap();
     assert!(further.abs_diff(told) <= 1, "{further} crates, and the README says {told}");
 }

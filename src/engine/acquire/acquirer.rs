@@ -12,7 +12,7 @@ use super::wait::Wait;
 use crate::base::clock;
 use crate::base::jitter;
 use crate::base::timer::{sleep, timeout};
-use crate::engine::grant::owed::Owed;
+use crate::engine::grant::Grant;
 use crate::engine::grant::sharing::Offer;
 use crate::engine::line::lines::{Line, Place};
 use crate::engine::line::state::{Step, Terms};
@@ -41,7 +41,7 @@ pub(super) fn stand(
         None => Arc::clone(&target.keys.channel),
     };
     let place = target.engine.lines.stand(&target.line(), channel, terms, Arc::clone(wait));
-    let attempts = attempted.map(|(attempts, outcome)| {
+    let attempts = attempted.map(|(mut attempts, outcome)| {
         match outcome {
             Outcome::Failed(fault) => {
                 let pause = Pauses::START.clone().after(&fault);
@@ -53,7 +53,8 @@ pub(super) fn stand(
             }
             Outcome::Granted => unreachable!("BUG: a call that was granted the lock waits for it"),
         }
-        attempts.into_line()
+        attempts.owner = None;
+        attempts
     });
     place.line.start(|line| run(line, Arc::clone(target), attempts));
     place
@@ -95,7 +96,8 @@ impl Task {
                 Step::End => {
                     // The place of the calls in a queue, or the intent of a writer. It is under way until the background has it.
                     if let Some(mut attempts) = self.attempts.take() {
-                        self.releases(attempts.pending.give_up(clock::now())).await;
+                        attempts.pending.give_up(clock::now());
+                        self.is_released(&attempts.pending.grant).await;
                     }
                     if line.ends_task(false) {
                         self.has_ended = true;
@@ -115,15 +117,20 @@ impl Task {
                     }
                 }
                 // The next attempt would be refused by what nobody took.
-                Step::Release(offer) => self.releases(offer.gives_up(clock::now())).await,
+                Step::Release(offer) => self.release(offer).await,
                 Step::Attempt(terms) => self.attempt(terms).await,
             }
         }
     }
 
-    /// Hands over what has to be released, and waits for the answer.
-    async fn releases(&self, owed: Option<Owed>) {
-        let Some(grant) = owed.map(|owed| Arc::clone(owed.grant())) else { return };
+    async fn release(&self, offer: Offer) {
+        let grant = Arc::clone(&offer.0);
+        drop(offer);
+        self.is_released(&grant).await;
+    }
+
+    /// Waits until what the background releases is released.
+    async fn is_released(&self, grant: &Grant) {
         let _ = timeout(self.lock.engine.config.command_timeout(), grant.until_released()).await;
     }
 
@@ -137,7 +144,7 @@ impl Task {
             return;
         }
         lock.engine.lines.moves(line, &attempts.pending.grant.wake_channel());
-        let error = match attempts.attempt().await {
+        let error = match attempts.attempt(false).await {
             Ok(Outcome::Granted) => {
                 self.pauses = Pauses::START;
                 return self.grants(attempts, terms).await;
@@ -174,7 +181,7 @@ impl Task {
         {
             line.change(|state, now| state.opens(Some(offer), terms, now));
         } else if let Some(left) = line.event(|state, now| state.offers(offer, terms, now)) {
-            self.releases(left.gives_up(clock::now())).await;
+            self.release(left).await;
         }
     }
 }

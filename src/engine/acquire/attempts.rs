@@ -23,13 +23,10 @@ use crate::protocol::{AcquireReply, Granted, IfHeld};
 
 /// The attempts of one call on its lock, or of a line for the calls that stand in it.
 pub(crate) struct Attempts {
-    lock: Arc<LockRef>,
     lease: Duration,
     caller: Caller,
     /// The owner of the call. `None`: a line attempts.
-    owner: Option<Arc<OwnerGrants>>,
-    /// The call does not wait for other owners.
-    is_try: bool,
+    pub(super) owner: Option<Arc<OwnerGrants>>,
     pub(crate) pending: PendingHold,
     intent: WriterIntent,
     /// The grant of the last attempt, if its outcome is unknown.
@@ -45,13 +42,11 @@ pub(crate) struct Attempts {
 impl Attempts {
     /// Begins to acquire for a call. Also returns what has to end on the server before that: what the owner had, and a hold that lingers for
     /// readers of this client.
-    pub(crate) fn start(handle: &Handle, caller: Caller, is_try: bool) -> Result<(Self, Grants)> {
+    pub(crate) fn start(handle: &Handle, caller: Caller) -> Result<(Self, Grants)> {
         let (lock, now) = (&handle.lock, clock::now());
         let (pending, mut ending) = handle.owner.start(lock, now, caller)?;
-        if lock.protocol.stops_readers()
-            && let Some(idle) = lock.engine.read_grants.end_lingering(&lock.keys.lock, now)
-        {
-            ending.push(Arc::clone(idle.grant())); // the background releases it
+        if lock.protocol.stops_readers() {
+            ending.extend(lock.engine.read_grants.end_lingering(&lock.keys.lock, now));
         }
         if pending.want > 1 && pending.grant.is_foreign(pending.part) {
             tracing::warn!(
@@ -61,7 +56,7 @@ impl Attempts {
             );
         }
         let mut attempts = Self::new(pending, handle.lease(), caller, now);
-        (attempts.owner, attempts.is_try) = (Some(Arc::clone(&handle.owner)), is_try);
+        attempts.owner = Some(Arc::clone(&handle.owner));
         Ok((attempts, ending))
     }
 
@@ -73,14 +68,12 @@ impl Attempts {
     }
 
     fn new(pending: PendingHold, lease: Duration, caller: Caller, now: Moment) -> Self {
-        let lock = Arc::clone(&pending.grant.lock);
+        let lock = &pending.grant.lock;
         let stops_readers = lock.protocol.stops_readers() && !lock.engine.config.writer_turn().is_zero();
         Self {
-            lock,
             lease,
             caller,
             owner: None,
-            is_try: false,
             pending,
             intent: WriterIntent::new(stops_readers),
             before: None,
@@ -97,7 +90,7 @@ impl Attempts {
 
     /// Whether these attempts are for holds with these terms.
     pub(crate) fn serve(&self, terms: Terms) -> bool {
-        self.lease == terms.lease && self.lock.permits.count() == terms.count
+        self.lease == terms.lease && self.pending.grant.lock.permits.count() == terms.count
     }
 
     /// When the next attempt is due, whatever else happens. A waiting writer attempts when its patience is over: that attempt tells the
@@ -107,14 +100,14 @@ impl Attempts {
     }
 
     /// Attempts once. Unless the call is a try, the attempt also queues if the lock has a queue on the server.
-    pub(crate) async fn attempt(&mut self) -> Result<Outcome> {
+    pub(crate) async fn attempt(&mut self, is_try: bool) -> Result<Outcome> {
         if let Some(before) = self.before.take() {
             // Otherwise this attempt could be refused by what the last one acquired.
-            let _ = timeout(self.lock.engine.config.command_timeout(), before.until_released()).await;
+            let _ = timeout(before.lock.engine.config.command_timeout(), before.until_released()).await;
         }
         loop {
             let grant = &self.pending.grant;
-            let if_held = if self.is_try { IfHeld::Refuse } else { self.intent.if_held(clock::now) };
+            let if_held = if is_try { IfHeld::Refuse } else { self.intent.if_held(clock::now) };
             let reply = match self.pending.want {
                 // Pinned where it is made: to await it directly would move a large future twice.
                 1 => pin!(grant.attempt(self.lease, if_held)).await,
@@ -122,7 +115,7 @@ impl Attempts {
                 count => pin!(grant.reenter(count, self.lease)).await,
             };
             self.at = reply.as_ref().map_or_else(|_| clock::now(), |(_, at, _)| *at);
-            let lock = &self.lock;
+            let lock = &self.pending.grant.lock;
             let fault = match reply {
                 Ok((AcquireReply::Granted(granted), at, until)) if until > at => {
                     self.until = Some(until);
@@ -172,8 +165,8 @@ impl Attempts {
     /// does so.
     fn begin_anew(&mut self) -> Result<Option<Arc<Grant>>> {
         let fresh = match &self.owner {
-            Some(owner) => owner.begin(&self.lock, clock::now(), self.caller)?,
-            None => PendingHold::acquire(Arc::clone(&self.lock), None, self.caller),
+            Some(owner) => owner.begin(&self.pending.grant.lock, clock::now(), self.caller)?,
+            None => PendingHold::acquire(Arc::clone(&self.pending.grant.lock), None, self.caller),
         };
         Ok(Self::forget(self.owner.as_deref(), &mut std::mem::replace(&mut self.pending, fresh)))
     }
@@ -202,7 +195,7 @@ impl Attempts {
 
     /// Tells the line that the server granted this exclusive hold beside it. A message that came meanwhile perhaps was about this hold.
     pub(crate) fn is_granted_beside_line(&self) {
-        let LockRef { engine, protocol, keys, .. } = &*self.lock;
+        let LockRef { engine, protocol, keys, .. } = &*self.pending.grant.lock;
         let is_exclusive = !protocol.is_shared() && !protocol.has_permits() && self.pending.want == 1;
         if let Some(until) = self.until.filter(|_| is_exclusive)
             && let Some((line, _)) = engine.lines.find(keys, false)
@@ -210,31 +203,26 @@ impl Attempts {
                 state.granted_beside(until.plus(lease::margin(self.lease)).minus(self.lease), self.at)
             })
         {
-            drop(self.pending.grant.close(self.at));
+            self.pending.grant.close(self.at);
         }
-    }
-
-    /// Goes on for a line, and no longer for the owner of a call.
-    pub(crate) fn into_line(mut self) -> Self {
-        self.owner = None;
-        self
     }
 
     /// Ends earlier holds of this client's owners. The server has granted an exclusive hold, so it no longer has any earlier one: nobody
     /// may join an earlier hold.
     pub(crate) fn end_earlier(&self) {
-        let LockRef { engine, protocol, keys, .. } = &*self.lock;
+        let LockRef { engine, protocol, keys, .. } = &*self.pending.grant.lock;
         if protocol.is_read_write() && !protocol.is_shared() && self.pending.want == 1 {
-            drop(engine.read_grants.close(&keys.lock, self.at));
+            engine.read_grants.close(&keys.lock, self.at);
         }
     }
 
     /// Gives an attempt up. What the server can have of it can block its own owner, so the owner's next acquire waits for its release.
     fn forget(owner: Option<&OwnerGrants>, pending: &mut PendingHold) -> Option<Arc<Grant>> {
         let now = clock::now();
-        let owed = pending.give_up(now)?;
-        owner.into_iter().for_each(|owner| owner.add(pending, now));
-        Some(Arc::clone(owed.grant()))
+        pending.give_up(now).then(|| {
+            owner.into_iter().for_each(|owner| owner.add(pending, now));
+            Arc::clone(&pending.grant)
+        })
     }
 }
 

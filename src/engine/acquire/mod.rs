@@ -144,7 +144,7 @@ pub(crate) async fn acquire<T>(
     let is_standby = matches!(limit, WaitLimit::StandBy);
     let mut call = Call { handle, caller, limits, start: clock::now(), is_standby, waiting: None };
     let is_try = matches!(limit, WaitLimit::None | WaitLimit::Once);
-    let (mut attempts, before) = Attempts::start(handle, caller, is_try)?;
+    let (mut attempts, before) = Attempts::start(handle, caller)?;
     // Check after `start`, which adds the acquire to `under_way`. A shutdown first closes, and then waits for that
     // list. With the check before, an acquire could begin for which the shutdown does not wait.
     handle.lock.engine.check_open()?;
@@ -168,7 +168,7 @@ pub(crate) async fn acquire<T>(
         handle.config().retry_timeout()
     });
     let outcome = loop {
-        let attempted = pin!(call.attempt(&mut attempts)).await?;
+        let attempted = pin!(call.attempt(&mut attempts, is_try)).await?;
         match attempted {
             Outcome::Granted => return call.granted(attempts, asking, take).map(Some),
             Outcome::Refused(_) if is_try => return Ok(None),
@@ -213,8 +213,8 @@ struct Call<'a> {
 impl Call<'_> {
     /// Attempts once. The time limit of the call can pass before any answer. `None` would tell the caller that another owner holds the lock,
     /// so the call fails then.
-    async fn attempt(&self, attempts: &mut Attempts) -> Result<Outcome> {
-        let attempt = pin!(attempts.attempt()); // where it is made, as it is large
+    async fn attempt(&self, attempts: &mut Attempts, is_try: bool) -> Result<Outcome> {
+        let attempt = pin!(attempts.attempt(is_try)); // where it is made, as it is large
         match self.limits {
             None => attempt.await,
             Some(limits) => {
@@ -257,7 +257,7 @@ impl Call<'_> {
         if lock.protocol.stops_readers() {
             // A writer of this client waits from here on, so no reader of the client joins a lingering hold any more.
             // End the lingering now. Otherwise the writer would wait until it is over.
-            drop(lock.engine.read_grants.end_lingering(&lock.keys.lock, clock::now()));
+            lock.engine.read_grants.end_lingering(&lock.keys.lock, clock::now());
         }
         place
     }

@@ -154,9 +154,9 @@ impl Grant {
         engine.store.switch_count() + engine.forced()
     }
 
-    /// Lets no other owner of this client get the hold. If it lingered, it ends with its readers. Returns what has to be released.
-    pub(crate) fn close(self: &Arc<Self>, now: Moment) -> Option<Owed> {
-        self.change(now, |shell| shell.state.closes()).1
+    /// Lets no other owner of this client get the hold. If it lingered, it ends with its readers.
+    pub(crate) fn close(self: &Arc<Self>, now: Moment) {
+        self.event(now, State::closes);
     }
 
     /// Keeps the lock held until then, even if `hold` is given back before. A shutdown waits for the end. Without a runtime, the lease ends the

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::owed::Owed;
 use super::sharing::Offer;
 use super::{Grant, PartKey, began};
 use crate::base::Caller;
@@ -88,20 +87,20 @@ impl PendingHold {
         self.is_over.then(|| Offer(Arc::clone(&self.grant)))
     }
 
-    /// Gives the acquire up. Returns what has to be released.
-    pub(crate) fn give_up(&mut self, now: Moment) -> Option<Owed> {
+    /// Gives the acquire up. Returns whether its release begins.
+    pub(crate) fn give_up(&mut self, now: Moment) -> bool {
         if std::mem::replace(&mut self.is_over, true) {
-            return None;
+            return false;
         }
         let late = self.grant.late_until(now);
-        self.grant.change(now, |shell| shell.state.ends_pending(self.part, late)).1
+        self.grant.change(now, |shell| shell.state.ends_pending(self.part, late)).1.is_some()
     }
 }
 
 impl Drop for PendingHold {
     fn drop(&mut self) {
         if !self.is_over {
-            drop(self.give_up(clock::now()));
+            self.give_up(clock::now());
         }
     }
 }

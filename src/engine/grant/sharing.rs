@@ -31,7 +31,7 @@ use crate::protocol::{ConfirmReply, Read};
 const LEAST_PATIENCE: Duration = Duration::from_millis(10);
 
 /// A hold that the next owner can take. Dropping the offer releases the hold, if no owner stands on the grant.
-pub(crate) struct Offer(pub(super) Arc<Grant>);
+pub(crate) struct Offer(pub(crate) Arc<Grant>);
 
 impl Offer {
     /// Adds an owner to the grant, as the end of an acquire. `None`: the hold is lost, or the offer has ended.
@@ -121,7 +121,7 @@ impl Grant {
         // find it, and so did not end its lingering.
         let is_wanted = || engine.is_closing() || engine.lines.find(keys, false).is_some();
         if linger.is_some() && is_wanted() {
-            drop(self.close(now));
+            self.close(now);
         } else if linger.is_some() {
             engine.background.run(Arc::clone(self).lingers());
         }
@@ -131,7 +131,7 @@ impl Grant {
     async fn lingers(self: Arc<Self>) {
         // Code of the user can panic, such as a `tracing` layer.
         let _ = AssertUnwindSafe(self.confirms()).catch_unwind().await;
-        drop(self.close(clock::now()));
+        self.close(clock::now());
     }
 
     async fn confirms(self: &Arc<Self>) {
@@ -148,7 +148,7 @@ impl Grant {
             if timeout((linger / 4).max(LEAST_PATIENCE), &mut confirming).await.is_err() {
                 // Nobody waits for long for a lock that nobody uses. The command keeps its time limit, so that a slow connection is not
                 // taken for a silent one.
-                drop(self.close(clock::now()));
+                self.close(clock::now());
                 confirming.await;
             }
         }
@@ -184,19 +184,22 @@ impl ReadGrants {
         if let Some(before) = before.and_then(|before| before.upgrade()) {
             // No reader and no writer of this client finds the replaced grant any more, so nobody else would end its
             // lingering.
-            drop(before.close(now));
+            before.close(now);
         }
     }
 
-    /// Lets no more readers join the newest hold of a lock. Returns what has to be released, if no reader has the hold.
-    pub(crate) fn close(&self, lock_key: &str, now: Moment) -> Option<Owed> {
-        self.newest(lock_key)?.close(now)
+    /// Lets no more readers join the newest hold of a lock.
+    pub(crate) fn close(&self, lock_key: &str, now: Moment) {
+        if let Some(newest) = self.newest(lock_key) {
+            newest.close(now);
+        }
     }
 
-    /// As [`close`](Self::close), but only if the hold lingers.
-    pub(crate) fn end_lingering(&self, lock_key: &str, now: Moment) -> Option<Owed> {
-        let newest = self.newest(lock_key)?;
-        if newest.ask(|state| state.lingers.is_some()) { newest.close(now) } else { None }
+    /// As [`close`](Self::close), but only if the hold lingers. Returns it then.
+    pub(crate) fn end_lingering(&self, lock_key: &str, now: Moment) -> Option<Arc<Grant>> {
+        let newest = self.newest(lock_key).filter(|newest| newest.ask(|state| state.lingers.is_some()))?;
+        newest.close(now);
+        Some(newest)
     }
 
     fn newest(&self, lock_key: &str) -> Option<Arc<Grant>> {

@@ -90,7 +90,7 @@ async fn force(lock: &LockRef, owner: String, holding: &Holding) -> Result<(), F
     let owner = Arg::Text(owner.into());
     let call = lock.protocol.release(lock.holder(&owner, holding.grant));
     lock.engine.forces();
-    drop(lock.engine.read_grants.end_lingering(&lock.keys.lock, clock::now()));
+    lock.engine.read_grants.end_lingering(&lock.keys.lock, clock::now());
     let release = || async { lock.run_and_tell(&lock.connection().await?, &call).await };
     let reply = retried(lock.engine.config.retry_timeout(), release).await?;
     // This release is not kept for a repetition after a failover: a Java thread uses the same owner again, and the
