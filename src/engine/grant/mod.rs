@@ -231,8 +231,11 @@ impl Grant {
 
     /// Ends the hold if nobody needs it any more. Returns whether a release is under way, and no answer says yet that it has ended.
     fn ends(self: &Arc<Self>, now: Moment) -> bool {
-        self.event(now, |_| {});
-        self.blocks()
+        let may_exist = self.ask(|state| state.on_server.may_exist());
+        may_exist && {
+            self.event(now, |_| {});
+            self.blocks()
+        }
     }
 
     /// Whether a release of the hold is under way, and no answer says yet that it has ended.

@@ -203,8 +203,8 @@ impl Release {
         grant.released.notify_waiters();
         lock.engine.background.answers.modify(|count| count + 1);
         tell(&mut self.answered, Ok(()));
-        grant.event(now, |_| {});
         if let Some(hold) = gone {
+            grant.event(now, |_| {});
             hold.tell_gone(now);
         }
         report_release(reply, lock);
