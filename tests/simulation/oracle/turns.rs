@@ -222,6 +222,12 @@ impl Oracle {
             if self.waits.is_late(now, worker) {
                 return self.excuse("the time of the call in front was up");
             }
+            // Before a call stands in the line, what its owner attempted before has to be released.
+            let was_dropped =
+                |vain: &Vain| vain.worker == worker && vain.end <= earlier && earlier < vain.end + 100 * MS;
+            if self.turns.vain.iter().any(was_dropped) {
+                return self.excuse("an earlier call of the owner in front was dropped");
+            }
             // A re-entry does not queue, and attempts at once if its hold is gone.
             let was_forced = self.entries.iter().any(|entry| {
                 entry.worker == new.worker
