@@ -34,7 +34,7 @@ mod visit;
 mod waits;
 
 pub(crate) use acquire::wait::{Due, Wait};
-pub(crate) use acquire::{Granted, WaitLimit, acquire, answers_in, claim, end_of, joined, late};
+pub(crate) use acquire::{Untaken, WaitLimit, acquire, answers_in, claim, end_of, joined, late};
 pub(crate) use grant::Grant;
 pub(crate) use grant::owner_grants::{OwnerGrants, OwnerNames};
 pub(crate) use handle::Handle;

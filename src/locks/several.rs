@@ -17,7 +17,7 @@ use crate::base::error::{ConfigError, Error, LockId, Lost, Result};
 use crate::base::jitter::{self, Backoff};
 use crate::base::options::LockOptions;
 use crate::base::timer::{Instant, elapsed, sleep, timeout};
-use crate::engine::{self, Granted, Handle, HeldLock, WaitLimit, end_of};
+use crate::engine::{self, Handle, HeldLock, Untaken, WaitLimit, end_of};
 use crate::protocol::LockType;
 use crate::store::Identity;
 use crate::telemetry::inside;
@@ -136,7 +136,7 @@ impl Locks {
                 // First, and alone: the future of an acquire is large, and a read of many needs none of it.
                 let held = match engine::joined(one, limit, caller).await {
                     Some(held) => held.map(Some),
-                    None => engine::acquire(one, limit, caller, Granted::take).await,
+                    None => engine::acquire(one, limit, caller, Untaken::take).await,
                 };
                 return match held {
                     Ok(held) => Ok(held.map(LockGuard::one)),
@@ -201,7 +201,7 @@ async fn acquire(
     each.iter().try_for_each(Handle::check)?;
     let Some(granted) = granted else { return Ok(None) };
     // What a failed round acquires ends at once, so the shortest hold begins here.
-    let take = |(index, granted): (usize, Granted)| granted.take(&each[index], start);
+    let take = |(index, granted): (usize, Untaken)| granted.take(&each[index], start);
     let holds = granted.into_iter().map(take).collect::<Result<SmallVec<_>>>()?;
     let counted = holds.iter().map(|held: &HeldLock| &held.hold.metrics);
     each[0].metrics.granted_together((start, clock::now()), holds.len() - needed, counted);
@@ -218,7 +218,7 @@ async fn rounds(
     needed: usize,
     (limit, end): (WaitLimit, Option<Instant>),
     caller: Caller,
-) -> Result<Option<Vec<(usize, Granted)>>> {
+) -> Result<Option<Vec<(usize, Untaken)>>> {
     let spare = each.len() - needed;
     // The settings of the first say how often the call polls.
     let safety_poll = each[0].config().safety_poll();
@@ -293,19 +293,19 @@ async fn rounds(
 }
 
 /// What a lock answered, with its index.
-type Answer = (usize, Result<Option<Granted>>);
+type Answer = (usize, Result<Option<Untaken>>);
 
 /// What the servers answered that were asked at once. The numbers are the indices of the locks.
 #[derive(Default)]
 struct Round {
-    granted: Vec<(usize, Granted)>,
+    granted: Vec<(usize, Untaken)>,
     /// The first lock, in the order of all clients, that another owner holds. If all clients wait for the same one, they
     /// seldom split the others.
     refused: Option<usize>,
     faults: Vec<(usize, Error)>,
 }
 
-fn keep(granted: Granted, handle: &Handle, _: Moment) -> Result<Granted> {
+fn keep(granted: Untaken, handle: &Handle, _: Moment) -> Result<Untaken> {
     granted.keep(handle)
 }
 
@@ -344,7 +344,7 @@ async fn ask(
 }
 
 /// Releases what a failed round acquired.
-async fn give_back(granted: Vec<(usize, Granted)>) {
+async fn give_back(granted: Vec<(usize, Untaken)>) {
     let grants: Vec<_> = granted.iter().map(|(_, granted)| Arc::clone(granted.grant())).collect();
     drop(granted);
     let _ = timeout(RELEASE_WAIT, join_all(grants.iter().map(|grant| grant.until_released()))).await;

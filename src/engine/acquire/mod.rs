@@ -81,18 +81,18 @@ pub(crate) async fn joined(
     consume_budget().await;
     let (lock, owner, now) = (&handle.lock, &handle.owner, clock::now());
     let given = if owner.is_idle(now) { join(lock, caller, now) } else { None };
-    given.map(|given| Granted::Given(given).take(handle, now))
+    given.map(|given| Untaken::Given(given).take(handle, now))
 }
 
 /// What a call was granted. Nothing renews it before it is taken, and dropping it releases it.
-pub(crate) enum Granted {
+pub(crate) enum Untaken {
     /// By the server.
     Asked(Attempts),
     /// By another owner of this client.
     Given(Given),
 }
 
-impl Granted {
+impl Untaken {
     /// Makes it a hold. The call of this handle began at `start`.
     pub(crate) fn take(self, handle: &Handle, start: Moment) -> Result<HeldLock> {
         let (mut pending, until) = match self {
@@ -136,7 +136,7 @@ pub(crate) async fn acquire<T>(
     handle: &mut Handle,
     limit: WaitLimit,
     caller: Caller,
-    take: impl FnOnce(Granted, &Handle, Moment) -> Result<T>,
+    take: impl FnOnce(Untaken, &Handle, Moment) -> Result<T>,
 ) -> Result<Option<T>> {
     let handle = &*handle;
     handle.check_lock()?;
@@ -228,11 +228,11 @@ impl Call<'_> {
         &mut self,
         attempts: Attempts,
         asking: Asking<Offer>,
-        take: impl FnOnce(Granted, &Handle, Moment) -> Result<T>,
+        take: impl FnOnce(Untaken, &Handle, Moment) -> Result<T>,
     ) -> Result<T> {
         attempts.end_earlier();
         attempts.is_granted_beside_line();
-        let taken = take(Granted::Asked(attempts), self.handle, self.start);
+        let taken = take(Untaken::Asked(attempts), self.handle, self.start);
         let Handle { lock, .. } = self.handle;
         asking.is_granted(|| (keep_for_readers(lock, clock::now()), self.handle.standing()));
         taken
@@ -266,7 +266,7 @@ impl Call<'_> {
     async fn stands<T>(
         &mut self,
         place: Place<Offer>,
-        take: impl FnOnce(Granted, &Handle, Moment) -> Result<T>,
+        take: impl FnOnce(Untaken, &Handle, Moment) -> Result<T>,
     ) -> Result<Option<T>> {
         let Handle { lock, metrics, .. } = self.handle;
         let _waiting = metrics.waiting();
@@ -289,7 +289,7 @@ impl Call<'_> {
             if let Some(given) = given {
                 self.ends(WaitOutcome::Granted);
                 // The call leaves the line when it has the hold.
-                return take(Granted::Given(given), self.handle, self.start).map(Some);
+                return take(Untaken::Given(given), self.handle, self.start).map(Some);
             }
         }
     }

@@ -19,7 +19,7 @@ pub(crate) struct PendingHold {
     is_over: bool,
     /// In the list of acquires under way. `None`: another owner of the client gave the hold. Dropped last, so that a shutdown that does not
     /// find it there finds the release in the background.
-    listed: Option<Listed>,
+    listed: Option<InList>,
     /// The owner holds the write lock, so no other owner can block this read.
     pub(crate) nested_in_write: bool,
 }
@@ -63,7 +63,7 @@ impl PendingHold {
     /// Adds it to the list of acquires under way, for which a shutdown waits.
     pub(crate) fn enlist(&mut self) {
         let key = self.grant.lock.engine.under_way.add(Arc::clone(&self.grant));
-        self.listed = Some(Listed(Arc::clone(&self.grant), key));
+        self.listed = Some(InList(Arc::clone(&self.grant), key));
     }
 
     /// Becomes a hold, which the server granted until `until`, and which the watchdog renews from here on. False: a shutdown gave the acquire
@@ -106,9 +106,9 @@ impl Drop for PendingHold {
 }
 
 /// What is in the list of acquires under way until this is dropped, also if code of the user panics before.
-struct Listed(Arc<Grant>, usize);
+struct InList(Arc<Grant>, usize);
 
-impl Drop for Listed {
+impl Drop for InList {
     fn drop(&mut self) {
         self.0.lock.engine.under_way.remove(self.1);
     }
