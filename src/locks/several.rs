@@ -200,7 +200,7 @@ async fn acquire(
     };
     each.iter().try_for_each(Handle::check)?;
     let Some(granted) = granted else { return Ok(None) };
-    // What a failed round acquires ends at once, so the shortest hold begins here.
+    // Only here: what a failed round acquires ends at once, whatever its shortest hold.
     let take = |(index, granted): (usize, Untaken)| granted.take(&each[index], start);
     let holds = granted.into_iter().map(take).collect::<Result<SmallVec<_>>>()?;
     let counted = holds.iter().map(|held: &HeldLock| &held.hold.metrics);
