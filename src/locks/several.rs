@@ -262,8 +262,9 @@ async fn rounds(
         };
         let Round { mut granted, refused, faults } = round;
         let now = clock::now();
-        granted.retain(|(_, granted)| now < granted.until());
-        if granted.len() >= needed {
+        let is_valid = |(_, granted): &(usize, Untaken)| granted.is_valid(now);
+        if granted.iter().filter(|one| is_valid(one)).count() >= needed {
+            granted.retain(is_valid);
             granted.sort_unstable_by_key(|(index, _)| *index);
             return Ok(Some(granted));
         }

@@ -115,12 +115,13 @@ impl Untaken {
         Ok(self)
     }
 
-    /// The deadline of the lease that was granted.
-    pub(crate) const fn until(&self) -> Moment {
-        match self {
+    /// Whether the lease that was granted lasts, and no answer said meanwhile that the server has nothing of this owner.
+    pub(crate) fn is_valid(&self, now: Moment) -> bool {
+        let until = match self {
             Self::Asked(attempts) => attempts.until(),
             Self::Given((_, until)) => *until,
-        }
+        };
+        now < until && !self.grant().is_gone()
     }
 
     pub(crate) const fn grant(&self) -> &Arc<Grant> {

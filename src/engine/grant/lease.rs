@@ -129,7 +129,7 @@ impl Lease {
 
     /// Records that the server granted a hold until `until`, which nobody has yet.
     pub(super) fn is_granted(&mut self, until: Moment, now: Moment) {
-        self.granted_at.get_or_insert(now);
+        self.granted_at = Some(now);
         self.until = self.until.max(until);
     }
 

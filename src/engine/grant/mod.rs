@@ -213,6 +213,11 @@ impl Grant {
         self.ask(|state| state.live(part, now))
     }
 
+    /// Whether an answer said that the server has nothing.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.ask(|state| state.is_gone)
+    }
+
     /// Whether an owner has a hold, or acquires.
     pub(crate) fn has(&self, part: PartKey) -> bool {
         self.ask(|state| state.has(part))
