@@ -311,6 +311,48 @@ async fn what_a_call_was_granted_that_nobody_polls_ends_with_its_lease() {
     scene.end().await;
 }
 
+/// Guarantee 6. A call re-enters `a`, which is deleted before `b` answers: the call acquires it anew.
+#[tokio::test]
+async fn a_re_entry_that_is_lost_before_the_others_answer_does_not_count() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let (ours, theirs) = (scene.client().await, connect(proxy.url(), patient().connections(1)).await);
+    let mut both = MultiLock::new([ours.rlock("a"), theirs.rlock("b")]).unwrap();
+    let outer = both.lock().await.unwrap();
+    renewed(&outer).await;
+    proxy.set(Faults::replies_held());
+    let mut call = task::spawn(both.lock());
+    let shown = || {
+        assert!(call.poll().is_pending());
+        ["a", "b"].map(|name| scene.server.run::<Vec<String>>(&["HVALS", name]))
+    };
+    eventually("both are re-entered", shown, |counts| counts.iter().all(|count| *count == ["2"])).await;
+    scene.server.run::<()>(&["DEL", "a"]);
+    soon(outer.ended()).await.unwrap_err();
+    proxy.set(Faults::default());
+    let inner = soon(call).await.unwrap();
+    assert!(scene.server.keys().contains(&"a".to_owned()), "it holds both");
+    assert!(outer.unlock().await.is_err());
+    inner.unlock().await.unwrap();
+    soon(theirs.shutdown()).await.unwrap();
+    drop((both, ours, theirs, proxy));
+    scene.end().await;
+}
+
+/// docs/deploy.md: while a deployment changes the prefix, each process locks the old name and the new one.
+#[tokio::test]
+async fn the_names_of_two_prefixes_are_locked_together() {
+    let scene = Scene::start();
+    let (old, new) = (scene.client().await, scene.client_with(patient().name_prefix("new:")).await);
+    let mut both = MultiLock::new([old.rlock("a"), new.rlock("a")]).unwrap();
+    let guard = both.lock().await.unwrap();
+    assert!(old.rlock("a").try_lock().await.unwrap().is_none());
+    assert!(new.rlock("a").try_lock().await.unwrap().is_none());
+    guard.unlock().await.unwrap();
+    drop((both, old, new));
+    scene.end().await;
+}
+
 #[tokio::test]
 async fn invalid_members_are_refused() {
     let scene = Scene::start();

@@ -114,13 +114,13 @@ fn a_layer_and_a_recorder_can_ask_the_lock_that_was_lost() {
     is_done.recv_timeout(2 * LIMIT + 5 * SECOND).expect("the thread of the layer stands still, or failed");
 }
 
-/// Panics at the event of a loss.
-struct Panics(Arc<AtomicUsize>);
+/// Panics at the events of the module whose path ends so.
+struct Panics(&'static str, Arc<AtomicUsize>);
 
 impl<S: Subscriber> Layer<S> for Panics {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        if event.metadata().target().ends_with("hold") {
-            self.0.fetch_add(1, Ordering::Relaxed);
+        if event.metadata().target().ends_with(self.0) {
+            self.1.fetch_add(1, Ordering::Relaxed);
             panic!("a layer of the user");
         }
     }
@@ -130,8 +130,8 @@ impl<S: Subscriber> Layer<S> for Panics {
 #[tokio::test]
 async fn a_layer_that_panics_in_the_background_ends_nothing_else() {
     let count = Arc::<AtomicUsize>::default();
-    let _layer =
-        tracing::subscriber::set_default(tracing_subscriber::registry().with(Panics(Arc::clone(&count))));
+    let panics = Panics("hold", Arc::clone(&count));
+    let _layer = tracing::subscriber::set_default(tracing_subscriber::registry().with(panics));
     let scene = Scene::start();
     let locks = scene.client().await;
     let guard = locks.rlock("a").lock().await.unwrap();
@@ -139,6 +139,25 @@ async fn a_layer_that_panics_in_the_background_ends_nothing_else() {
     drop(guard);
     eventually("it panics", || count.load(Ordering::Relaxed), |count| *count > 0).await;
     soon(locks.rlock("b").lock()).await.unwrap().unlock().await.unwrap();
+    soon(locks.shutdown()).await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+/// Guarantee 17. The layer panics at the warning that a release was refused. Without a repetition, the lock would stay for its lease.
+#[tokio::test]
+async fn a_layer_that_panics_at_a_refused_release_does_not_end_it() {
+    let count = Arc::<AtomicUsize>::default();
+    let panics = Panics("owed", Arc::clone(&count));
+    let _layer = tracing::subscriber::set_default(tracing_subscriber::registry().with(panics));
+    let scene = Scene::start();
+    let locks = connect(scene.user("~* &* +@all"), LockConfig::builder().watchdog_lease(60 * SECOND)).await;
+    let guard = locks.rlock("a").lock().await.unwrap();
+    scene.user("-evalsha");
+    drop(guard);
+    eventually("it panics", || count.load(Ordering::Relaxed), |count| *count > 0).await;
+    scene.user("+evalsha");
+    eventually("it is released", || scene.server.keys(), Vec::is_empty).await;
     soon(locks.shutdown()).await.unwrap();
     drop(locks);
     scene.end().await;

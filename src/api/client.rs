@@ -569,7 +569,7 @@ mod tests {
         for _ in 0..5 {
             let other = locks.read_write_lock("a").into_read().lock().await.unwrap();
             let guard = reader.lock().await.unwrap();
-            assert!(Arc::ptr_eq(guard.grant(), other.grant()), "it asks the server");
+            assert!(Arc::ptr_eq(guard.grant(), other.grant()), "the reader joins the other one");
             joined.push(Arc::downgrade(guard.grant()));
             guard.unlock().await.unwrap();
             other.unlock().await.unwrap();

@@ -352,7 +352,7 @@ pub(crate) fn stalls() -> Counter {
     counter(table::STALLS, &[])
 }
 
-/// Counts the connections for this use that are replaced. Made anew for each: code of the user runs, so nothing may be locked.
+/// Counter of the replaced connections for this use. Calls the recorder of the user, so the caller holds no mutex.
 pub(crate) fn reconnects(of: &'static str) -> Counter {
     counter(table::RECONNECTS, &[("connection", of.into())])
 }

@@ -48,7 +48,8 @@ impl WriterIntent {
 
     /// Returns what the next attempt asks the server to do if another owner holds the lock.
     pub(crate) fn if_held(&mut self, now: impl FnOnce() -> Moment) -> IfHeld {
-        self.tells = self.since.is_some_and(|since| now().since(since) >= PATIENCE); // usually `None`, and the clock is not read
+        // Usually `None`, and then the clock is not read.
+        self.tells = self.since.is_some_and(|since| now().since(since) >= PATIENCE);
         if self.tells {
             self.since = None;
             self.is_shown = true;

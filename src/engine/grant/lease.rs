@@ -107,7 +107,6 @@ impl Lease {
         // If the lock was held before, another hold perhaps made the server's lease longer than this hold lasts. Then
         // the watchdog has to act when this hold ends.
         self.outlasts |= had_one;
-        self.granted_at.get_or_insert(now);
         self.until = self.until.max(until);
         if let Some(lease) = renewed {
             // The next renewal comes at the latest one period after the command for this lease was sent: the reply

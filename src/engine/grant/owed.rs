@@ -199,7 +199,7 @@ impl Release {
             }
             is_over
         });
-        // Before anything that can run code of the user, which can panic.
+        // First, because a layer or recorder of the user can panic below.
         grant.released.notify_waiters();
         lock.engine.background.answers.modify(|count| count + 1);
         tell(&mut self.answered, Ok(()));
@@ -290,7 +290,7 @@ impl Undo {
                 && let Some(unreported) = engine.failed_releases.ask()
             {
                 let LockId { name, key, server, .. } = lock.id();
-                // Code of the user can panic, and the release is to be repeated.
+                // A layer of the user can panic, and the release is to be repeated.
                 let _ = catch_unwind(AssertUnwindSafe(|| {
                     if refused_again {
                         tracing::warn!(

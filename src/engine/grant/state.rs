@@ -625,6 +625,7 @@ pub(super) mod tests {
     pub(in crate::engine::grant) fn granted(term: Term) -> (State, PartKey, Arc<Hold>) {
         let ((mut state, part), until) = (asked(), NOW.plus(LEASE));
         state.on_server.answered(1, |_| true);
+        state.lease.is_granted(until, NOW);
         let hold = hold(until, term);
         assert!(state.holds(part, Arc::clone(&hold), (until, NOW), &rules()));
         (state, part, hold)

@@ -24,7 +24,7 @@ pub(crate) struct TopologyLink {
     /// What the connections are called.
     pub(crate) name: Arc<ClientName>,
     pub(crate) upkeep: Upkeep,
-    /// Counts the commands. Made once, where nothing is locked: code of the user runs.
+    /// Counts the commands to all servers. Made once and with no mutex held, because it calls the recorder of the user.
     pub(super) commands: Commands,
     /// A connection for renewals was made that tells which keys others change.
     has_told: AtomicBool,
