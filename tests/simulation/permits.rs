@@ -7,7 +7,7 @@ use crate::plan::{MOST_PERMITS, MS};
 
 /// What the clock of a Java client can be ahead: a permit is removed so long after the end that the server has for it, and that end is so much
 /// later than that of the lease.
-pub const SLACK_MS: u64 = 500;
+pub const SLACK_MS: i64 = 500;
 
 #[derive(Clone, Debug)]
 pub struct Permits {
@@ -47,13 +47,11 @@ impl Permits {
         ask: &mut dyn FnMut(&[&str]) -> Vec<u8>,
     ) -> Option<String> {
         let before: Vec<_> = (1..=MOST_PERMITS).map(|count| self.free_since(now, count)).collect();
-        let time = texts(&ask(&["TIME"]));
-        let now_ms = number(&time[0]) * 1_000 + number(&time[1]) / 1_000;
+        let now_ms = clock_ms(ask);
         let in_use =
             texts(&ask(&["ZRANGE", &format!("{{{}}}:timeout", NAMES[name]), "0", "-1", "WITHSCORES"]));
-        let slack_ms = i64::try_from(SLACK_MS).expect("a short time");
         let end = |score: &String| {
-            let left_ms = number(score) + slack_ms + 1 - now_ms;
+            let left_ms = number(score) + SLACK_MS + 1 - now_ms;
             let left = Duration::from_millis(left_ms.unsigned_abs());
             if left_ms < 0 { now.saturating_sub(left) } else { now + left }
         };
@@ -136,6 +134,12 @@ pub fn bulks(reply: &[u8]) -> Vec<Vec<u8>> {
     bulks
 }
 
-fn number(text: &str) -> i64 {
+pub fn number(text: &str) -> i64 {
     text.parse().unwrap_or_else(|_| panic!("not a number: {text}"))
+}
+
+/// What the clock of a server shows.
+pub fn clock_ms(ask: &mut dyn FnMut(&[&str]) -> Vec<u8>) -> i64 {
+    let time = texts(&ask(&["TIME"]));
+    number(&time[0]) * 1_000 + number(&time[1]) / 1_000
 }

@@ -19,7 +19,7 @@ use crate::faults;
 use crate::locks::{Claim, NAMES};
 use crate::onlooker::{self, Onlooker};
 use crate::oracle::Oracle;
-use crate::permits::texts;
+use crate::permits::{clock_ms, number, texts};
 use crate::plan::{Deployment, FaultKind, Kind, Plan, SECOND};
 use crate::process_stream;
 use crate::trace::Script;
@@ -343,7 +343,14 @@ impl World {
             left.extend(
                 texts(&self.ask(server, &["HKEYS", name])).into_iter().filter(|owner| !is_over(owner)),
             );
-            left.extend(texts(&self.ask(server, &["LRANGE", &queue, "0", "-1"])));
+            // A place that has ended stays in the queue until somebody looks at it.
+            let lives = |owner: &String| {
+                let record =
+                    texts(&self.ask(server, &["HGET", &format!("lockkeeper_fair:{{{name}}}"), owner]));
+                let until = record.first().and_then(|record| record.split(' ').next()).map(number);
+                until.is_none_or(|until| until > clock_ms(&mut |args| self.ask(server, args)))
+            };
+            left.extend(texts(&self.ask(server, &["LRANGE", &queue, "0", "-1"])).into_iter().filter(lives));
             let intent = texts(&self.ask(server, &["GET", &format!("{{{name}}}:lockkeeper_intent")]));
             left.extend(intent.iter().filter_map(|intent| intent.split(' ').nth(1)).map(str::to_owned));
         }

@@ -177,13 +177,11 @@ fn permits_of(
     if permits.is_empty() {
         return BTreeMap::new();
     }
-    let time = permits::texts(&ask(&["TIME"]));
-    let number = |text: &str| text.parse::<u64>().unwrap_or_else(|_| panic!("not a number: {text}"));
-    let now_ms = number(&time[0]) * 1_000 + number(&time[1]) / 1_000;
+    let now_ms = permits::clock_ms(ask);
     let permit = |pair: &[Vec<u8>]| {
         let id: String = pair[0].iter().map(|byte| format!("{byte:02x}")).collect();
-        let ends_ms = number(&String::from_utf8_lossy(&pair[1])).saturating_sub(permits::SLACK_MS);
-        (id, whole(now) + Duration::from_millis(ends_ms.saturating_sub(now_ms)))
+        let left_ms = permits::number(&String::from_utf8_lossy(&pair[1])) - permits::SLACK_MS - now_ms;
+        (id, whole(now) + Duration::from_millis(u64::try_from(left_ms).unwrap_or_default()))
     };
     permits.chunks(2).map(permit).collect()
 }
@@ -335,9 +333,8 @@ impl Oracle {
         let late = match self.plan.kind {
             // A majority is enough: the command to another server perhaps comes later.
             Kind::Red => self.plan.command_timeout,
-            // A reader's own lease is restored, for the time that is left when the command is sent.
-            Kind::ReadWrite => UNDER_WAY,
-            _ => Duration::ZERO,
+            // A re-entry, an inner release and a reader's restored lease ask for the time that is left when the command is sent.
+            _ => UNDER_WAY,
         };
         let (renewed, until) = match term {
             Term::Renewed => (lease.max(least.unwrap_or_default()), Duration::ZERO),
