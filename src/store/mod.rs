@@ -361,7 +361,8 @@ impl Store {
     }
 
     /// Runs a script that publishes on a channel. A node to which a key of a moving slot has moved runs the script, but those who listen
-    /// still listen at the node that has the slot. So they are told there, too.
+    /// still listen at the node that has the slot. So they are told there, too, whatever the reply says: perhaps an earlier try released the
+    /// lock, and its caller was dropped before it told them.
     pub(crate) async fn run_and_tell(
         &self,
         connection: &Connection,
@@ -378,8 +379,7 @@ impl Store {
         } else {
             self.run_and_follow(self.command_timeout, connection, call, hops).await?
         };
-        // A negative reply says that the lock did not become free.
-        if is_moving && self.is_sharded() && matches!(reply, Reply::Int(told) if told >= 0) {
+        if is_moving && self.is_sharded() {
             let tell =
                 async { connection.server()?.ask(cmd("SPUBLISH").arg(&**channel).arg(RELEASED)).await };
             // The lock is released already, so this fault does not make the release fail. A waiter that is not told

@@ -7,7 +7,7 @@ use lockkeeper_testkit::Cluster;
 use tokio::time::Instant;
 
 use crate::cluster::{client_with, end};
-use crate::support::{SECOND, patient, renewed, soon};
+use crate::support::{SECOND, listens, patient, poll_until, renewed, soon, waiter, woken_by_message};
 
 /// Guarantee 7. The master that has the slot lacks the keys of some locks, so these are renewed one by one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -54,4 +54,28 @@ async fn an_acquire_that_waits_for_a_replica_is_sent_on() {
     group.close_slot(slot, to);
     soon(locks.rlock("a").lock()).await.unwrap().unlock().await.unwrap();
     end(&group, [&locks]).await;
+}
+
+/// Guarantee 8. The lock has moved, and those who wait listen where it was. The node that releases it reaches nobody, and the unlock is
+/// dropped before it tells them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_unlock_in_a_half_moved_slot_wakes_the_waiter() {
+    let group = Cluster::start(3, 0);
+    let client = async || client_with(&group, patient().safety_poll(3_600 * SECOND)).await;
+    let (locks, other) = (client().await, client().await);
+    let guard = locks.rlock("a").lock().await.unwrap();
+    let waiting = waiter(other.rlock("a"));
+    let slot = group.slot_of("a");
+    let from = group.master_of(slot);
+    let to = (from + 1) % 3;
+    listens(&group.servers[from]).await;
+    group.open_slot(slot, to);
+    group.move_key("a", to);
+    let mut unlocking = Box::pin(guard.unlock());
+    poll_until(&mut unlocking, || group.keys_in(to, slot).is_empty()).await;
+    drop(unlocking);
+    let guard = woken_by_message(waiting).await;
+    guard.unlock().await.unwrap();
+    group.close_slot(slot, to);
+    end(&group, [&locks, &other]).await;
 }
