@@ -275,7 +275,10 @@ impl Server {
     /// ones.
     fn state(&self, index: ConnectionIndex) -> MutexGuard<'_, State> {
         let mut state = lock(&self.connections[self.count.position(index)]);
-        if matches!(&*state, State::Open(open) if open.generation != self.link.generation()) {
+        if let State::Open(open) = &*state
+            && open.generation != self.link.generation()
+        {
+            open.outbox.close("others of its client were replaced");
             *state = State::Closed(None);
         }
         state
