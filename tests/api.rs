@@ -116,8 +116,7 @@ async fn a_function_takes_owned_and_lent_handles() {
     async fn any(lock: &mut Lock<'_, impl BaseLock>) {
         lock.run(async {}).await.unwrap();
     }
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let mut me = locks.owner();
     rlock(&mut locks.rlock("a")).await;
     rlock(&mut me.rlock("a")).await;
@@ -135,7 +134,7 @@ async fn a_function_takes_owned_and_lent_handles() {
     any(&mut MultiLock::new([locks.rlock("a"), locks.rlock("e")]).unwrap()).await;
     drop((me, locks));
     scene.server.run::<()>(&["DEL", "redisson_lock_token:{c}"]);
-    scene.end().await;
+    scene.end(()).await;
 }
 
 /// A guard has no more than its hold, except for its token or its id.
@@ -148,8 +147,7 @@ fn a_guard_is_as_large_as_its_hold() {
 
 #[tokio::test]
 async fn debug_output_is_one_short_line() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let mut owner = locks.owner();
     let mut guards = Vec::new();
     for name in ["a", "b", "c", "d"] {
@@ -176,14 +174,12 @@ async fn debug_output_is_one_short_line() {
         println!("{line}");
         assert!(line.len() < 160 && !line.contains('\n') && !line.contains("secret"), "{line}");
     }
-    drop((guards, both, owner, locks));
-    scene.end().await;
+    scene.end((guards, both, owner, locks)).await;
 }
 
 #[tokio::test]
 async fn handles_are_cheap_and_leave_nothing_in_an_owner() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let mut owner = locks.owner();
     let kept = owner.rlock("kept").lock().await.unwrap();
     for name in 0..200 {
@@ -198,8 +194,7 @@ async fn handles_are_cheap_and_leave_nothing_in_an_owner() {
     assert!(remembered < 100, "{remembered} names are remembered");
     again.unlock().await.unwrap();
     kept.unlock().await.unwrap();
-    drop((owner, locks));
-    scene.end().await;
+    scene.end((owner, locks)).await;
 }
 
 /// Guarantee 18. Failures that only the log can report, because no call returns them.
@@ -222,8 +217,7 @@ async fn faults_that_no_call_returns_are_events() {
     drop(guard);
     events.tell("a release was refused, it is repeated until the lease has ended").await;
     scene.server.run::<()>(&["FLUSHALL"]);
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// Guarantee 18. A waiter that sent no heartbeat for too long finds that its queue entry is gone.
@@ -231,8 +225,7 @@ async fn faults_that_no_call_returns_are_events() {
 async fn a_lost_place_in_the_queue_is_an_event() {
     let events = Events::default();
     let _collecting = events.collect();
-    let scene = Scene::start();
-    let locks = scene.client_with(patient().fair_allowance(600 * MS)).await;
+    let (scene, locks) = Scene::with_client_of(patient().fair_allowance(600 * MS)).await;
     let guard = locks.fair_lock("a").lock().await.unwrap();
     let waiting = waiter(locks.fair_lock("a"));
     let queued = || scene.server.run::<usize>(&["LLEN", "redisson_lock_queue:{a}"]);
@@ -242,8 +235,7 @@ async fn a_lost_place_in_the_queue_is_an_event() {
     events.tell("queues again at the end").await;
     guard.unlock().await.unwrap();
     soon(waiting).await.unwrap().unlock().await.unwrap();
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// Guarantee 18.
@@ -251,8 +243,7 @@ async fn a_lost_place_in_the_queue_is_an_event() {
 async fn sharing_a_handle_between_tasks_is_warned_about() {
     let events = Events::default();
     let _collecting = events.collect();
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let shared = Arc::new(tokio::sync::Mutex::new(locks.rlock("a")));
     let enter = || {
         let shared = Arc::clone(&shared);
@@ -263,6 +254,5 @@ async fn sharing_a_handle_between_tasks_is_warned_about() {
     events.tell("tasks must not share it").await;
     first.unlock().await.unwrap();
     second.unlock().await.unwrap();
-    drop((shared, locks));
-    scene.end().await;
+    scene.end((shared, locks)).await;
 }

@@ -10,8 +10,7 @@ use lockkeeper::{BaseLock, Error, Lock, LockClient, LockConfig, MultiLock, RedLo
 
 #[tokio::test]
 async fn names_that_cannot_be_used() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let before = scene.server.calls("evalsha");
     // A grant of the write lock of `a` would delete it.
     let intent = locks.rlock("{a}:lockkeeper_intent").lock().await;
@@ -22,8 +21,7 @@ async fn names_that_cannot_be_used() {
     for name in ["ä ö", "a:b", "{a}b", "a\0b", "a\r\nb", &"x".repeat(10_000)] {
         locks.rlock(name).lock().await.unwrap().unlock().await.unwrap();
     }
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// One rule for all handles: making one never fails and asks no server. A name or a number of permits that cannot be used is the error of each
@@ -52,8 +50,7 @@ async fn an_unusable_name_is_the_error_of_each_call_of_each_handle() {
         are_refused(handle, results);
         assert_eq!((lock.name(), lock.is_held(), lock.hold_count()), ("", false, 0), "{handle}");
     }
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let mut me = locks.owner();
     let before = scene.server.calls("evalsha");
     lock(locks.rlock(""), "rlock").await;
@@ -97,14 +94,12 @@ async fn an_unusable_name_is_the_error_of_each_call_of_each_handle() {
     are_refused("watch", [LeaderWatch::new(&locks, "").changed().await.map(drop)]);
     are_refused("client", [locks.inspect("").await.map(drop), locks.why("").await.map(drop)]);
     assert_eq!(scene.server.calls("evalsha"), before, "nothing was sent");
-    drop((semaphore, empty, me, locks));
-    scene.end().await;
+    scene.end((semaphore, empty, me, locks)).await;
 }
 
 #[tokio::test]
 async fn durations_that_cannot_be_used() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let before = scene.server.calls("evalsha");
     let error = locks.rlock("a").try_lock_for(Duration::MAX).await.unwrap_err();
     assert!(matches!(error, Error::InvalidDuration { argument: "wait", .. }), "{error}");
@@ -114,8 +109,7 @@ async fn durations_that_cannot_be_used() {
     let error = guard.extend(Duration::ZERO).await.unwrap_err();
     assert!(matches!(error, Error::InvalidDuration { argument: "lease", .. }), "{error}");
     guard.unlock().await.unwrap();
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 #[tokio::test]
@@ -147,8 +141,7 @@ async fn settings_and_addresses_that_cannot_be_used() {
 
     let locks = LockClient::connect(deadpool_redis::Config::from_url(scene.server.url())).await.unwrap();
     locks.rlock("a").lock().await.unwrap().unlock().await.unwrap();
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 #[tokio::test]
@@ -170,8 +163,7 @@ async fn credentials_that_are_refused() {
     let _: u32 = scene.server.run(&["CLIENT", "KILL", "USER", "u"]);
     let error = locks.rlock("shop:a").lock().await.unwrap_err();
     assert!(matches!(error, Error::Authentication(_)), "{error:?}");
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// An error contains the lock, the key, the server and the cause, and no password.
@@ -196,8 +188,7 @@ async fn an_error_names_the_lock_the_key_the_server_and_the_cause() {
         }
         assert!(!format!("{text} {error:?}").contains("secret"), "{text}");
     }
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// `check` finds a missing permission at start, before the first release needs it.
@@ -215,8 +206,7 @@ async fn check_finds_a_missing_permission<F: Fixture>() {
     scene.user("+@all resetkeys ~shop:*");
     assert!(matches!(lock.check().await, Err(Error::Permission(_))));
     assert_eq!(scene.server.keys(), [""; 0], "nothing was changed");
-    drop((lock, locks));
-    scene.end().await;
+    scene.end((lock, locks)).await;
 }
 
 /// Guarantee 17. A process that starts before its server.
@@ -263,8 +253,7 @@ async fn a_user_who_may_not_publish() {
     soon(waiting).await.unwrap().unlock().await.unwrap();
     let guard = locks.rlock("a").lock().await.unwrap();
     assert!(locks.rlock("a").force_unlock().await.unwrap());
-    drop((guard, locks));
-    scene.end().await;
+    scene.end((guard, locks)).await;
 }
 
 /// A user who may not read the queue of a fair lock can still release it: the lock becomes free, and the waiters
@@ -284,8 +273,7 @@ async fn a_user_who_may_not_look_into_a_queue() {
     .await;
     guard.unlock().await.expect("the lock was released");
     soon(waiting).await.unwrap().unwrap();
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// Whatever permission is missing: a refused acquire leaves the lock as it was, and no acquire leaves a lock without
@@ -320,8 +308,7 @@ async fn a_user_with_a_missing_permission_leaves_no_lock_without_expiry<F: Fixtu
     }
     assert!(refused >= 3, "{refused}"); // at least hset, pexpire and pttl
     scene.server.run::<()>(&["FLUSHALL"]); // the queue of a fair lock stays for minutes
-    drop(admin);
-    scene.end().await;
+    scene.end(admin).await;
 }
 
 /// A new server behind a proxy that changes the version in its reply to an older one.
@@ -339,8 +326,7 @@ async fn a_server_that_is_too_old() {
     let error = LockClient::connect_with(proxy.url(), patient().build().unwrap()).await.unwrap_err();
     assert!(matches!(&error, Error::UnsupportedServer { version, .. } if *version == older), "{error:?}");
     assert!(error.to_string().contains("Redis 7.0, Valkey 7.2 or newer"), "{error}");
-    drop(proxy);
-    scene.end().await;
+    scene.end(proxy).await;
 
     // Servers before version 6 do not know `HELLO`.
     let scene = Scene::with(Server::with(&["--rename-command", "HELLO", ""]));
@@ -349,7 +335,7 @@ async fn a_server_that_is_too_old() {
         matches!(&error, Error::UnsupportedServer { version, .. } if version == "an unknown version"),
         "{error:?}"
     );
-    scene.end().await;
+    scene.end(()).await;
 }
 
 for_each_lock! {

@@ -76,9 +76,7 @@ fn read(counts: &[AtomicUsize; 2]) -> [usize; 2] {
 
 #[tokio::test]
 async fn calls_of_many_tasks_go_out_together() {
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let locks = connect(proxy.url(), on_one_connection()).await;
+    let (scene, proxy, locks) = Scene::behind_proxy(on_one_connection()).await;
     warm(&locks).await;
     let acquires = counted(&proxy, "rlock/acquire.lua");
     let guards = lock_all(&locks, &names(ALONE + MOST + 5)).await;
@@ -88,16 +86,13 @@ async fn calls_of_many_tasks_go_out_together() {
     assert!(released.iter().all(Result::is_ok), "{released:?}");
     assert_eq!(read(&releases), [ALONE + MOST + 5, ALONE + 2]);
     assert_eq!(scene.server.keys(), [""; 0]);
-    drop((locks, proxy));
-    scene.end().await;
+    scene.end((locks, proxy)).await;
 }
 
 /// A call that fails while others of the same command are granted. None is sent again.
 #[tokio::test]
 async fn an_error_of_one_call_is_none_of_the_others() {
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let locks = connect(proxy.url(), on_one_connection()).await;
+    let (scene, proxy, locks) = Scene::behind_proxy(on_one_connection()).await;
     warm(&locks).await;
     scene.server.run::<()>(&["SET", "20", "data"]);
     let acquires = counted(&proxy, "rlock/acquire.lua");
@@ -111,8 +106,7 @@ async fn an_error_of_one_call_is_none_of_the_others() {
     }
     assert_eq!(scene.server.keys(), ["20"]);
     scene.server.run::<()>(&["DEL", "20"]);
-    drop((locks, proxy));
-    scene.end().await;
+    scene.end((locks, proxy)).await;
 }
 
 /// Guarantee 1. Of the locks of a full command, another process holds each second one.
@@ -136,8 +130,7 @@ async fn each_call_of_a_full_command_gets_its_own_answer() {
             guard.unlock().await.unwrap();
         }
     }
-    drop((handles, theirs, locks, beside));
-    scene.end().await;
+    scene.end((handles, theirs, locks, beside)).await;
 }
 
 /// More calls than fit in two writes reach the server before it answers one.
@@ -156,9 +149,7 @@ async fn is_sent_before_an_answer(proxy: &Proxy, locks: &LockClient) {
 /// A command timed out, and the connection turned out to work.
 #[tokio::test]
 async fn after_a_silence_as_many_commands_are_in_flight_as_before() {
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let locks = connect(proxy.url(), on_one_connection().command_timeout(2 * SECOND)).await;
+    let (scene, proxy, locks) = Scene::behind_proxy(on_one_connection().command_timeout(2 * SECOND)).await;
     warm(&locks).await;
     is_sent_before_an_answer(&proxy, &locks).await;
     let accepted = proxy.accepted();
@@ -172,8 +163,7 @@ async fn after_a_silence_as_many_commands_are_in_flight_as_before() {
     assert!(!soon(waiting).await.unwrap().unwrap());
     assert_eq!(proxy.accepted(), accepted, "the connection was replaced");
     is_sent_before_an_answer(&proxy, &locks).await;
-    drop((locks, proxy));
-    scene.end().await;
+    scene.end((locks, proxy)).await;
 }
 
 fn pings(proxy: &Proxy) -> Arc<AtomicUsize> {
@@ -206,7 +196,7 @@ async fn a_connection_that_is_replaced_is_reported_with_its_reason() {
         assert!(found.len() == 1 && found[0].contains(&format!("reason=\"{reason}\"")), "{text}");
         drop((locks, proxy));
     }
-    scene.end().await;
+    scene.end(()).await;
 }
 
 /// The server refuses a whole command because of one key in it.
@@ -225,15 +215,13 @@ async fn a_forbidden_key_harms_no_other_call() {
         assert!(released.iter().all(Result::is_ok), "{released:?}");
     }
     assert_eq!(scene.server.keys(), [""; 0]);
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// A server that forgot the scripts, such as one that was restarted.
 #[tokio::test]
 async fn an_unknown_script_is_sent_once_for_all() {
-    let scene = Scene::start();
-    let locks = scene.client_with(on_one_connection()).await;
+    let (scene, locks) = Scene::with_client_of(on_one_connection()).await;
     for _ in 0..3 {
         scene.server.run::<()>(&["SCRIPT", "FLUSH"]);
         for guard in lock_all(&locks, &names(ALONE + 10)).await {
@@ -242,15 +230,12 @@ async fn an_unknown_script_is_sent_once_for_all() {
         eventually("they are released", || scene.server.keys(), Vec::is_empty).await;
     }
     assert!(scene.server.calls("eval") <= 3 * 4, "{}", scene.server.calls("eval"));
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 #[tokio::test]
 async fn a_call_that_was_dropped_while_it_waited_is_not_sent() {
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let locks = connect(proxy.url(), on_one_connection().command_timeout(10 * SECOND)).await;
+    let (scene, proxy, locks) = Scene::behind_proxy(on_one_connection().command_timeout(10 * SECOND)).await;
     warm(&locks).await;
     let acquires = counted(&proxy, "rlock/acquire.lua");
     proxy.set(Faults::replies_held());
@@ -270,16 +255,13 @@ async fn a_call_that_was_dropped_while_it_waited_is_not_sent() {
     late.lock().await.unwrap().unlock().await.unwrap();
     assert_eq!(read(&acquires), [1, 1]);
     drop(sent);
-    drop((first, late, locks, proxy));
-    scene.end().await;
+    scene.end((first, late, locks, proxy)).await;
 }
 
 /// Many calls of one moment. A slow server answers the first ones while the last ones wait.
 #[tokio::test]
 async fn a_burst_is_answered_as_the_server_answers() {
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let locks = connect(proxy.url(), on_one_connection()).await;
+    let (scene, proxy, locks) = Scene::behind_proxy(on_one_connection()).await;
     warm(&locks).await;
     // The reply to the third command does not come, so no later one comes either.
     proxy.swallow(2, false, calls_of("rlock/acquire.lua"));
@@ -299,16 +281,13 @@ async fn a_burst_is_answered_as_the_server_answers() {
     drop(all);
     soon(locks.shutdown()).await.unwrap();
     assert_eq!(scene.server.keys(), [""; 0]);
-    drop((locks, proxy));
-    scene.end().await;
+    scene.end((locks, proxy)).await;
 }
 
 /// The server still has to answer them, so the connection takes no further calls for them.
 #[tokio::test]
 async fn calls_that_were_given_up_are_in_flight_until_they_are_answered() {
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let locks = connect(proxy.url(), on_one_connection().command_timeout(LIMIT * 2)).await;
+    let (scene, proxy, locks) = Scene::behind_proxy(on_one_connection().command_timeout(LIMIT * 2)).await;
     warm(&locks).await;
     let acquires = counted(&proxy, "rlock/acquire.lua");
     proxy.set(Faults::replies_held());
@@ -325,17 +304,14 @@ async fn calls_that_were_given_up_are_in_flight_until_they_are_answered() {
     drop(first);
     soon(locks.shutdown()).await.unwrap();
     assert_eq!((read(&acquires)[0], scene.server.keys()), (ALONE + WRITES, vec![]));
-    drop((locks, proxy));
-    scene.end().await;
+    scene.end((locks, proxy)).await;
 }
 
 /// The server runs none of many calls, and their callers leave before they learn it. A call that was sent once more would come after the
 /// undo, and leave a lock.
 #[tokio::test]
 async fn calls_that_were_refused_together_and_then_dropped_are_not_sent_again() {
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let locks = connect(proxy.url(), on_one_connection()).await;
+    let (scene, proxy, locks) = Scene::behind_proxy(on_one_connection()).await;
     warm(&locks).await;
     let is_acquire = calls_of("rlock/acquire.lua");
     let [refused, alone] = [Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0))];
@@ -357,15 +333,13 @@ async fn calls_that_were_refused_together_and_then_dropped_are_not_sent_again() 
     soon(locks.shutdown()).await.unwrap();
     assert_eq!(alone.load(Ordering::SeqCst), ALONE, "only those that were sent at first");
     assert_eq!(scene.server.keys(), [""; 0]);
-    drop((locks, proxy));
-    scene.end().await;
+    scene.end((locks, proxy)).await;
 }
 
 /// Releases never go out together with acquires, which need memory.
 #[tokio::test]
 async fn a_server_without_memory_releases_many_locks() {
-    let scene = Scene::start();
-    let locks = scene.client_with(on_one_connection()).await;
+    let (scene, locks) = Scene::with_client_of(on_one_connection()).await;
     let guards = lock_all(&locks, &names(100)).await;
     scene.server.run::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
     let mut more: Vec<_> = (0..20).map(|number| locks.rlock(format!("more {number}"))).collect();
@@ -376,8 +350,7 @@ async fn a_server_without_memory_releases_many_locks() {
     assert!(acquired.iter().all(Result::is_err), "{acquired:?}");
     scene.server.run::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
     assert_eq!(scene.server.keys(), [""; 0]);
-    drop((more, locks));
-    scene.end().await;
+    scene.end((more, locks)).await;
 }
 
 /// A list of one text stands for an error, and no script that runs for several calls replies such a list.

@@ -167,8 +167,7 @@ async fn a_panic_of_a_layer_ends_no_renewal() {
     }
     drop(guards);
     soon(locks.shutdown()).await.unwrap();
-    drop((locks, proxy, subscribed));
-    scene.end().await;
+    scene.end((locks, proxy, subscribed)).await;
 }
 
 /// Guarantee 20. The release needs the blocked runtime, so the lease of such a hold ends with it.
@@ -284,14 +283,13 @@ async fn a_deleted_lock_is_told_at_once() {
     soon(guard.ended()).await.unwrap_err();
     drop((guard, locks, other));
     scene.server.run::<()>(&["FLUSHALL"]);
-    scene.end().await;
+    scene.end(()).await;
 }
 
 /// The connection on which the server tells is gone, and comes again.
 #[tokio::test]
 async fn a_lost_connection_for_renewals_costs_no_news() {
-    let scene = Scene::start();
-    let locks = scene.client_with(long()).await;
+    let (scene, locks) = Scene::with_client_of(long()).await;
     let guard = locks.rlock("a").lock().await.unwrap();
     tracked(&scene.server, 1).await;
     // The id of the connection that is told of changes, once it has renewed something.
@@ -313,8 +311,7 @@ async fn a_lost_connection_for_renewals_costs_no_news() {
     assert!(!guard.is_lost());
     scene.server.run::<()>(&["DEL", "a"]);
     soon(guard.ended()).await.unwrap_err();
-    drop((guard, locks));
-    scene.end().await;
+    scene.end((guard, locks)).await;
 }
 
 /// Without the right to ask for it, everything is as it was, and one event says so.
@@ -331,22 +328,19 @@ async fn a_server_that_tells_no_changes_costs_no_renewal() {
     assert!(guards.iter().all(|guard| !guard.is_lost()));
     let text = events.text();
     assert_eq!(text.matches("the server does not tell when a lock is deleted").count(), 1, "{text}");
-    drop((guards, locks));
-    scene.end().await;
+    scene.end((guards, locks)).await;
 }
 
 /// Nothing is renewed, so the look is the first command on the connection for renewals.
 #[tokio::test]
 async fn a_client_whose_holds_are_fixed_is_told_of_changes() {
-    let scene = Scene::start();
-    let locks = scene.client_with(long()).await;
+    let (scene, locks) = Scene::with_client_of(long()).await;
     let options = LockOptions::builder().fixed(300 * SECOND).build().unwrap();
     let guard = locks.rlock("a").with(&options).lock().await.unwrap();
     tracked(&scene.server, 1).await;
     scene.server.run::<()>(&["DEL", "a"]);
     soon(guard.ended()).await.unwrap_err();
-    drop((guard, locks));
-    scene.end().await;
+    scene.end((guard, locks)).await;
 }
 
 /// A server forgets a key that a script writes, until somebody reads it again. Redis 7.0 tells only of keys that a script declares, so

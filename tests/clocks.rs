@@ -143,8 +143,7 @@ async fn no_number_that_a_client_sends_is_a_point_in_time() {
     let ran = commands.iter().filter(|command| command[0] == "EVALSHA").map(|command| &command[1]);
     let ran = ran.map(|hash| forms.get(hash).unwrap_or(hash).clone());
     assert_eq!(ran.collect::<BTreeSet<_>>(), all, "this test runs every script");
-    drop((locks, proxy));
-    scene.end().await;
+    scene.end((locks, proxy)).await;
 }
 
 const KINDS: [&str; 7] = ["rlock", "fair", "fenced", "read", "write", "semaphore", "claims"];

@@ -85,8 +85,7 @@ async fn new_credentials_reach_every_connection(scene: Scene, source: Source) {
     scene.disconnect().await;
     locks.rlock("0").lock().await.unwrap().unlock().await.unwrap();
     locks.shutdown().await.unwrap();
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 #[tokio::test]
@@ -104,8 +103,7 @@ async fn a_refusal_of_new_credentials_is_reported_and_ends_nothing() {
     renewed(&guard).await;
     guard.unlock().await.unwrap();
     locks.shutdown().await.unwrap();
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 #[tokio::test]
@@ -118,8 +116,7 @@ async fn an_empty_user_is_the_default_user_whichever_user_the_url_names() {
     locks.rlock("a").lock().await.unwrap().unlock().await.unwrap();
     assert!(connections(&scene).is_empty(), "a connection has another user");
     locks.shutdown().await.unwrap();
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 #[tokio::test]
@@ -131,7 +128,7 @@ async fn credentials_do_not_fit_a_pool() {
     let source = Source::from(pool).with_credentials(&Credentials::new("app", "right"));
     let error = LockClient::connect(source).await.unwrap_err();
     assert!(matches!(error, Error::Config(_)), "{error:?}");
-    scene.end().await;
+    scene.end(()).await;
 }
 
 /// Sources of every kind, in code and from a file.
@@ -158,5 +155,5 @@ async fn sources_of_every_kind_connect() {
         let error = toml::from_str::<Source>(file).unwrap_err();
         assert!(error.to_string().contains(problem), "{file}: {error}");
     }
-    scene.end().await;
+    scene.end(()).await;
 }

@@ -103,8 +103,7 @@ async fn a_deadlock_through_a_read_lock_is_named_in_both_directions() {
         assert!(!(first && second), "one of them gave up");
         scene.quiet().await;
     }
-    drop((one, two, looking));
-    scene.end().await;
+    scene.end((one, two, looking)).await;
 }
 
 /// A hold of a client, by its owner, and the lock for which the same `Owner` has waited for five seconds.
@@ -152,8 +151,7 @@ async fn the_event_of_a_deadlock_needs_two_looks() {
     b.unlock().await.unwrap();
     soon(waiting).await.unwrap();
     a.unlock().await.unwrap();
-    drop((second, one, two));
-    scene.end().await;
+    scene.end((second, one, two)).await;
 }
 
 /// Guarantee 5.
@@ -177,15 +175,13 @@ async fn why_of_other_data_is_an_error() {
         outer.unlock().await.unwrap();
         scene.server.run::<()>(&["DEL", "data"]);
     }
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// Two handles are two owners: perhaps other tasks release what they hold.
 #[tokio::test]
 async fn what_is_not_certain_is_no_link() {
-    let scene = Scene::start();
-    let locks = scene.client_with(patient().watchdog_lease(SECOND)).await;
+    let (scene, locks) = Scene::with_client_of(patient().watchdog_lease(SECOND)).await;
     let events = Events::default();
     let _collecting = events.collect();
     let [a, b] = [locks.rlock("a").lock().await.unwrap(), locks.rlock("b").lock().await.unwrap()];
@@ -213,8 +209,7 @@ async fn what_is_not_certain_is_no_link() {
         soon(waiting).await.unwrap().unlock().await.unwrap();
     }
     assert!(locks.why("a").await.unwrap().is_empty(), "it is free");
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// Of the calls of which one is perhaps the holder's, a link names the eight that have waited longest.
@@ -238,8 +233,7 @@ async fn of_many_calls_that_perhaps_are_the_holders_the_oldest_are_named_first()
     assert_eq!(found, [1, 4, 8, 5, 7, 2, 9, 0].map(|number| format!("lock {number}")));
     scene.server.run::<()>(&["DEL", &key]);
     guard.unlock().await.unwrap();
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 #[tokio::test]
@@ -266,6 +260,5 @@ async fn a_chain_ends_with_its_wait_and_a_hold_that_it_names_is_not_handed_over(
     next.unlock().await.unwrap();
     blocking.unlock().await.unwrap();
     soon(waiting).await.unwrap().unwrap();
-    drop((locks, beside));
-    scene.end().await;
+    scene.end((locks, beside)).await;
 }

@@ -67,8 +67,7 @@ async fn each_lost_hold_is_reported_once() {
     soon(ended).await.unwrap();
     let longer_than_the_lease = 4 * SECOND;
     throughout(longer_than_the_lease, async || assert_eq!(events.lost("entered").len(), 1)).await;
-    drop((lock, locks));
-    scene.end().await;
+    scene.end((lock, locks)).await;
 }
 
 /// Guarantee 18. An outage is reported, but not with every retry.
@@ -94,8 +93,7 @@ async fn an_outage_is_reported_with_few_events() {
     proxy.set(Faults::default());
     drop(guards);
     soon(locks.shutdown()).await.unwrap();
-    drop((locks, proxy));
-    scene.end().await;
+    scene.end((locks, proxy)).await;
 }
 
 /// Guarantee 18. The task that holds the lock waits for the waiter. Only the log can report this deadlock.
@@ -119,8 +117,7 @@ async fn waiting_for_a_lock_of_the_same_client_is_warned_about_once() {
         assert!(warned[0].contains(&place), "{place} in {}", warned[0]);
     }
     guard.unlock().await.unwrap();
-    drop((ours, theirs, locks, beside));
-    scene.end().await;
+    scene.end((ours, theirs, locks, beside)).await;
 }
 
 /// Guarantee 18. A call that waits in vain says so once, wherever it stands in its queue.
@@ -139,15 +136,13 @@ async fn a_call_that_has_waited_for_a_lease_is_reported_once<F: Fixture>() {
     assert!(reported.len() == 1 && reported[0].contains("tests/support/waiter.rs"), "{reported:?}");
     guard.unlock().await.unwrap();
     soon(waiting).await.unwrap().unlock().await.unwrap();
-    drop((locks, beside));
-    scene.end().await;
+    scene.end((locks, beside)).await;
 }
 
 /// A shutdown waits for a least time that ends soon, and leaves the lock to its lease if the time is long.
 #[tokio::test]
 async fn a_shutdown_does_not_wait_for_a_long_least_time() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let start = Instant::now();
     for (name, least) in [("soon", SECOND), ("late", 600 * SECOND)] {
         locks.rlock(name).with(&at_least(least)).lock().await.unwrap().unlock().await.unwrap();
@@ -156,16 +151,13 @@ async fn a_shutdown_does_not_wait_for_a_long_least_time() {
     assert_eq!(scene.server.keys(), ["late"]);
     assert!(start.elapsed() >= SECOND, "the least time was not over: {:?}", start.elapsed());
     scene.server.run::<()>(&["DEL", "late"]);
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// A guard whose lock stays held has nothing to release, so it needs no server.
 #[tokio::test]
 async fn an_unlock_within_the_least_time_needs_no_server() {
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let locks = connect(proxy.url(), patient()).await;
+    let (scene, proxy, locks) = Scene::behind_proxy(patient()).await;
     let guard = locks.rlock("a").with(&at_least(2 * SECOND)).lock().await.unwrap();
     proxy.set(Faults::black_hole());
     proxy.cut();
@@ -175,8 +167,7 @@ async fn an_unlock_within_the_least_time_needs_no_server() {
     proxy.set(Faults::default());
     eventually("the least time is over", || scene.server.run::<bool>(&["EXISTS", "a"]), |held| !held).await;
     locks.shutdown().await.unwrap();
-    drop((locks, proxy));
-    scene.end().await;
+    scene.end((locks, proxy)).await;
 }
 
 for_each_lock! {

@@ -2,7 +2,7 @@
 
 use std::future::pending;
 
-use crate::support::{MS, Scene, connect, eventually, fixed, patient, soon};
+use crate::support::{MS, Scene, eventually, fixed, patient, soon};
 use lockkeeper::{Error, LockClient};
 use tokio::time::{Instant, sleep};
 
@@ -18,8 +18,7 @@ async fn token(locks: &LockClient) -> u64 {
 
 #[tokio::test]
 async fn a_work_that_runs_with_a_token_has_that_of_its_hold_and_stops_when_it_is_lost() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let first = token(&locks).await;
     let mut lock = locks.fenced_lock("a");
     let second = soon(lock.run_with_token(async |token| token.get())).await.unwrap();
@@ -27,16 +26,14 @@ async fn a_work_that_runs_with_a_token_has_that_of_its_hold_and_stops_when_it_is
     let mut leased = locks.fenced_lock("a").with(&fixed(300 * MS));
     let lost = soon(leased.run_with_token(|_| pending::<()>())).await;
     assert!(matches!(lost, Err(Error::Lost(_))), "{lost:?}");
-    drop((lock, leased, locks));
-    scene.end().await;
+    scene.end((lock, leased, locks)).await;
 }
 
 /// Guarantee 16. Tokens follow the server's clock. Sampled for a whole second: `TIME` returns microseconds without
 /// leading zeros.
 #[tokio::test]
 async fn a_token_is_not_behind_the_servers_clock() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let start = Instant::now();
     while start.elapsed() < 1_100 * MS {
         let [seconds, micros] = scene.server.run::<[u64; 2]>(&["TIME"]);
@@ -44,8 +41,7 @@ async fn a_token_is_not_behind_the_servers_clock() {
         assert!((now..now + 60_000_000).contains(&token), "{token} at {now}");
         sleep(20 * MS).await;
     }
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// Both exclude each other, but what one is granted has no token for the other.
@@ -66,15 +62,13 @@ async fn a_call_that_waits_behind_an_rlock_of_its_client_gets_a_token() {
     };
     let (token, ()) = soon(async { tokio::join!(waiting, holder) }).await;
     assert!(token > 0);
-    drop((fenced, locks, other));
-    scene.end().await;
+    scene.end((fenced, locks, other)).await;
 }
 
 /// Without a token, no lock is granted.
 #[tokio::test]
 async fn a_counter_that_cannot_count_grants_nothing() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let full = i64::MAX.to_string();
     let broken: [&[&str]; 3] =
         [&["SET", COUNTER, "a word"], &["SET", COUNTER, &full], &["RPUSH", COUNTER, "1"]];
@@ -95,16 +89,13 @@ async fn a_counter_that_cannot_count_grants_nothing() {
     }
     scene.server.run::<()>(&["DEL", COUNTER]);
     token(&locks).await;
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// The server, or a proxy before it, answers as no server should: granted, and no token.
 #[tokio::test]
 async fn a_grant_without_a_token_is_an_error() {
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let locks = connect(proxy.url(), patient()).await;
+    let (scene, proxy, locks) = Scene::behind_proxy(patient()).await;
     scene.server.run::<()>(&["SET", COUNTER, "9000000000000000"]);
     proxy.doctor("$16\r\n9000000000000001\r\n", "$-1\r\n");
     let error = soon(locks.fenced_lock("a").try_lock()).await.unwrap_err();
@@ -115,6 +106,5 @@ async fn a_grant_without_a_token_is_an_error() {
     assert_eq!(guard.token().get(), 9_000_000_000_000_002);
     guard.unlock().await.unwrap();
     locks.shutdown().await.unwrap();
-    drop((locks, proxy));
-    scene.end().await;
+    scene.end((locks, proxy)).await;
 }

@@ -45,8 +45,7 @@ async fn ends_the_hold_that_was_found(
 /// Guarantees 2 and 8.
 #[tokio::test]
 async fn a_forced_release_ends_no_hold_of_a_later_owner() {
-    let scene = Scene::start();
-    let (ours, theirs) = (scene.client().await, scene.client().await);
+    let (scene, ours, theirs) = Scene::with_two_clients().await;
     let looking = scene.client().await;
     ends_the_hold_that_was_found(&scene, &looking, ours.rlock("a"), theirs.rlock("a")).await;
     ends_the_hold_that_was_found(&scene, &looking, ours.fair_lock("a"), theirs.fair_lock("a")).await;
@@ -56,8 +55,7 @@ async fn a_forced_release_ends_no_hold_of_a_later_owner() {
         .await;
     ends_the_hold_that_was_found(&scene, &looking, sides(&ours).into_read(), sides(&theirs).into_write())
         .await;
-    drop((ours, theirs, looking));
-    scene.end().await;
+    scene.end((ours, theirs, looking)).await;
 }
 
 /// The same for readers, and for an owner that writes and reads.
@@ -83,14 +81,12 @@ async fn a_forced_release_ends_only_the_given_holds_of_a_read_write_lock() {
     assert!(matches!(reading.unlock().await, Err(Error::NotHeld(_))));
     assert!(force(&looking, &info).await, "the write hold is left");
     assert!(matches!(writing.unlock().await, Err(Error::NotHeld(_))));
-    drop((both, locks, looking));
-    scene.end().await;
+    scene.end((both, locks, looking)).await;
 }
 
 #[tokio::test]
 async fn a_forced_release_ends_only_the_given_permits() {
-    let scene = Scene::start();
-    let (locks, looking) = (scene.client().await, scene.client().await);
+    let (scene, locks, looking) = Scene::with_two_clients().await;
     let semaphore = locks.semaphore("a", 2);
     let (one, two) = (semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap());
     let info = found(&looking).await;
@@ -109,15 +105,13 @@ async fn a_forced_release_ends_only_the_given_permits() {
     assert!(!force(&looking, &info).await, "it exists, and no permit is in use");
     assert!(semaphore.delete().await.unwrap());
     assert!(!force(&looking, &info).await, "it is deleted");
-    drop((semaphore, locks, looking));
-    scene.end().await;
+    scene.end((semaphore, locks, looking)).await;
 }
 
 /// Another owner uses the name for another type of lock by then. Other data is an error, and stays as it is.
 #[tokio::test]
 async fn a_forced_release_after_the_type_has_changed_ends_nothing() {
-    let scene = Scene::start();
-    let (locks, looking) = (scene.client().await, scene.client().await);
+    let (scene, locks, looking) = Scene::with_two_clients().await;
     let guard = locks.rlock("a").lock().await.unwrap();
     let mut info = found(&looking).await;
     guard.unlock().await.unwrap();
@@ -141,8 +135,7 @@ async fn a_forced_release_after_the_type_has_changed_ends_nothing() {
     info.name.clear();
     let refused = soon(looking.force_unlock(&info)).await.unwrap_err();
     assert!(matches!(refused, Error::InvalidName { .. }), "{refused:?}");
-    drop((locks, looking));
-    scene.end().await;
+    scene.end((locks, looking)).await;
 }
 
 /// Holds are shared for long enough that no test reaches the end of it.
@@ -169,8 +162,7 @@ async fn no_reader_joins_a_hold_that_its_client_forced() {
         later.unlock().await.unwrap();
         scene.quiet().await;
     }
-    drop((locks, looking));
-    scene.end().await;
+    scene.end((locks, looking)).await;
 }
 
 /// A client forced a hold of its own, and another client acquired the lock. A waiter of the first client, which comes only then, is not
@@ -197,7 +189,7 @@ async fn a_forced_hold_is_not_handed_over_to_a_waiter_that_comes_later() {
     let scene = Scene::start();
     is_not_handed_over(&scene, |locks| locks.rlock("a")).await;
     is_not_handed_over(&scene, |locks| locks.read_write_lock("a").into_write()).await;
-    scene.end().await;
+    scene.end(()).await;
 }
 
 /// The server granted the lock before the forced release, and the call that acquires reads the answer only after it. Then its client
@@ -236,6 +228,5 @@ async fn a_forced_hold_is_not_shared_when_its_answer_is_read_late() {
     let sides = |locks: &LockClient| locks.read_write_lock("a");
     is_not_shared_by_a_late_reader_of_the_answer(&scene, |locks| sides(locks).into_write(), write()).await;
     is_not_shared_by_a_late_reader_of_the_answer(&scene, |locks| sides(locks).into_read(), write()).await;
-    drop(other);
-    scene.end().await;
+    scene.end(other).await;
 }

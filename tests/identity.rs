@@ -82,8 +82,7 @@ async fn holders_are_connected_or_not_connected_or_unknown() {
     guard.unlock().await.unwrap();
     own.unlock().await.unwrap();
     let _: u64 = scene.server.run(&["DEL", "java", "abandoned"]);
-    drop((looking, billing));
-    scene.end().await;
+    scene.end((looking, billing)).await;
 }
 
 #[tokio::test]
@@ -106,8 +105,7 @@ async fn a_client_that_may_not_say_its_name_says_so_once_and_is_unknown() {
     for guard in guards {
         guard.unlock().await.unwrap();
     }
-    drop((nameless, named));
-    scene.end().await;
+    scene.end((nameless, named)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -157,8 +155,7 @@ async fn recorded(locks: &LockClient, name: &str) -> Duration {
 
 #[tokio::test]
 async fn a_hold_is_told_after_a_second_until_it_ends() {
-    let scene = Scene::start();
-    let (locks, looking) = (scene.client().await, scene.client().await);
+    let (scene, locks, looking) = Scene::with_two_clients().await;
     let key = format!("lockkeeper_client:{}", locks.id());
     let told = || {
         scene.server.run::<Option<String>>(&["GET", &key]).map_or(0, |told| told.matches("\"kind\"").count())
@@ -197,8 +194,7 @@ async fn a_hold_is_told_after_a_second_until_it_ends() {
     eventually("what was leaked is no longer told", told, |&told| told == 1).await;
     let _: u64 = scene.server.run(&["DEL", "leaked"]);
     fixed.unlock().await.unwrap();
-    drop((locks, looking));
-    scene.end().await;
+    scene.end((locks, looking)).await;
 }
 
 #[tokio::test]
@@ -220,8 +216,7 @@ async fn without_the_right_to_record_one_event_says_so_and_locks_are_renewed() {
     for guard in guards {
         guard.unlock().await.unwrap();
     }
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 #[tokio::test]
@@ -253,6 +248,5 @@ async fn a_call_that_has_waited_for_a_lease_says_who_holds_the_lock() {
     let seen = || second.recent_waits().into_iter().flat_map(|wait| wait.holders_seen).collect::<Vec<_>>();
     let holder = format!("billing-7 ({owner})");
     eventually("the holder is kept", seen, |seen| *seen == [holder.clone()]).await;
-    drop((holding, first, second));
-    scene.end().await;
+    scene.end((holding, first, second)).await;
 }

@@ -72,8 +72,7 @@ async fn a_command_whose_reply_is_lost_is_sent_again_and_counted_once<F: Fixture
         );
     }
     locks.shutdown().await.unwrap();
-    drop((proxy, locks, beside));
-    scene.end().await;
+    scene.end((proxy, locks, beside)).await;
 }
 
 /// Guarantee 2. The first release ran, and its reply was lost. The server refuses the second one. The third one finds nothing.
@@ -92,8 +91,7 @@ async fn a_release_whose_repetition_is_refused_is_still_known_to_have_run<F: Fix
     assert_eq!((proxy.swallowed(), holds(&beside, "a").await), (1, 0));
     assert!(sent.load(Ordering::Relaxed) >= 3, "lost, refused, answered");
     locks.shutdown().await.unwrap();
-    drop((proxy, locks, beside));
-    scene.end().await;
+    scene.end((proxy, locks, beside)).await;
 }
 
 for_each_lock! {

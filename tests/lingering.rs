@@ -26,8 +26,7 @@ fn is_held(scene: &Scene) -> bool {
 /// The reads between two confirmations send nothing. A hold that nobody joined is released when its time is over.
 #[tokio::test]
 async fn a_read_that_comes_meanwhile_sends_no_command() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let linger = SECOND / 2;
     let before = scene.server.calls("evalsha");
     let start = Instant::now();
@@ -48,30 +47,26 @@ async fn a_read_that_comes_meanwhile_sends_no_command() {
     eventually("it is free", || is_held(&scene), |held| !held).await;
     // The release can need a second command.
     assert!(start.elapsed() > linger && is_few(2), "{:?}", start.elapsed());
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// A hold is confirmed only if somebody joined since the last answer.
 #[tokio::test]
 async fn one_long_reader_is_not_confirmed() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let guard = reader(&locks, 20 * MS).lock().await.unwrap();
     let before = scene.server.calls("evalsha");
     sleep(200 * MS).await; // ten times the time: what is not sent cannot be waited for
     assert_eq!(scene.server.calls("evalsha"), before);
     guard.unlock().await.unwrap();
     assert!(!is_held(&scene), "nobody could join it, so it does not linger");
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// A hold that lingers for readers is none for a writer of the same client.
 #[tokio::test]
 async fn a_writer_of_the_same_client_does_not_wait_for_an_idle_hold() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     for _ in 0..3 {
         reads(&locks, SECOND).await;
         assert!(is_held(&scene));
@@ -86,8 +81,7 @@ async fn a_writer_of_the_same_client_does_not_wait_for_an_idle_hold() {
     let members: [Member; 2] = [writer(&locks).into(), locks.rlock("b").into()];
     let mut both = lockkeeper::MultiLock::new(members).unwrap();
     both.try_lock().await.unwrap().expect("nobody reads").unlock().await.unwrap();
-    drop((both, locks));
-    scene.end().await;
+    scene.end((both, locks)).await;
 }
 
 /// A writer of another client is seen at the next confirmation, whether its sections overlap or not.
@@ -103,15 +97,13 @@ async fn a_writer_of_another_client_comes_in() {
     for readers in readers {
         assert!(readers.end().await > 0);
     }
-    drop((one, two, other));
-    scene.end().await;
+    scene.end((one, two, other)).await;
 }
 
 /// Two readers asked at the same time, so each has a hold of its own. Nobody joins the older one.
 #[tokio::test]
 async fn an_older_hold_does_not_linger_beside_a_newer_one() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let (mut one, mut two) = (reader(&locks, SECOND), reader(&locks, SECOND));
     let (first, second) = tokio::join!(one.try_lock(), two.try_lock());
     let guards = [first, second].map(|guard| guard.unwrap().expect("nobody writes"));
@@ -120,15 +112,13 @@ async fn an_older_hold_does_not_linger_beside_a_newer_one() {
         guard.unlock().await.unwrap();
     }
     assert!(writer(&locks).try_lock().await.unwrap().is_some(), "nobody reads");
-    drop((one, two, locks));
-    scene.end().await;
+    scene.end((one, two, locks)).await;
 }
 
 /// Guarantee 19: nobody begins to read for longer than 1.25 times `linger` after the lock was deleted.
 #[tokio::test]
 async fn a_lock_that_was_deleted_is_noticed_at_the_next_confirmation() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let linger = 200 * MS;
     reads(&locks, linger).await;
     scene.server.keys().iter().for_each(|key| scene.server.run::<()>(&["DEL", key]));
@@ -138,15 +128,13 @@ async fn a_lock_that_was_deleted_is_noticed_at_the_next_confirmation() {
     assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
     let guard = reader(&locks, linger).lock().await.unwrap();
     assert!(is_held(&scene), "it was acquired anew");
-    drop((guard, locks));
-    scene.end().await;
+    scene.end((guard, locks)).await;
 }
 
 /// A shutdown releases all of them, without their time.
 #[tokio::test]
 async fn a_shutdown_releases_what_lingers() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     for number in 0..1_000 {
         let lock = locks.read_write_lock(format!("a:{number}"));
         lock.into_read().with(&lingering(SECOND)).lock().await.unwrap().unlock().await.unwrap();
@@ -155,8 +143,7 @@ async fn a_shutdown_releases_what_lingers() {
     ended.unwrap();
     assert_eq!(scene.server.keys(), [""; 0]);
     assert!(took < SECOND, "{took:?}");
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// A user that may not ask who listens cannot know that nobody waits. So a hold does not last longer than its time.
@@ -176,7 +163,7 @@ async fn a_client_that_may_not_ask_gives_the_lock_up_each_time() {
     assert!(owners.len() > 5, "{owners:?}");
     drop(locks);
     scene.server.run::<()>(&["ACL", "SETUSER", "default", "+pubsub"]);
-    scene.end().await;
+    scene.end(()).await;
 }
 
 /// Somebody whom the server does not see, such as a writer that only tries, comes in about once a second.
@@ -200,8 +187,7 @@ async fn the_lock_is_free_for_a_moment_in_each_second() {
     for readers in readers {
         readers.end().await;
     }
-    drop((lock, one, two, other));
-    scene.end().await;
+    scene.end((lock, one, two, other)).await;
 }
 
 /// The reply of a script, and the milliseconds left of a key.
@@ -286,14 +272,13 @@ async fn a_stop_on_behalf_of_somebody_ends_soon_after_the_lock_is_free() {
     assert_eq!((scripts.acquire(ONE), scripts.confirm("1")), (None, WANTED));
     assert_eq!(scripts.intent().as_deref(), Some("60000 somebody"), "a gap");
     scene.server.keys().iter().for_each(|key| scene.server.run::<()>(&["DEL", key]));
-    scene.end().await;
+    scene.end(()).await;
 }
 
 /// The hold began to linger after the writer's first attempt, and before it stood in the queue of its client.
 #[tokio::test]
 async fn a_writer_that_queues_ends_a_hold_that_lingers() {
-    let scene = Scene::start();
-    let (locks, other) = (scene.client().await, scene.client().await);
+    let (scene, locks, other) = Scene::with_two_clients().await;
     let foreign = other.read_write_lock("a").into_read().lock().await.unwrap();
     let mut lock = writer(&locks);
     let mut waits = tokio_test::task::spawn(lock.lock());
@@ -303,6 +288,5 @@ async fn a_writer_that_queues_ends_a_hold_that_lingers() {
     let (guard, took) = timed(soon(waits)).await;
     assert!(took < SECOND / 2, "{took:?}");
     guard.unwrap().unlock().await.unwrap();
-    drop((lock, locks, other));
-    scene.end().await;
+    scene.end((lock, locks, other)).await;
 }

@@ -18,8 +18,7 @@ async fn list(locks: &LockClient, pattern: &str) -> BTreeMap<String, LockInfo> {
 
 #[tokio::test]
 async fn locks_of_all_types_are_listed_with_their_holders_and_waiters() {
-    let scene = Scene::start();
-    let (locks, beside) = (scene.client().await, scene.client().await);
+    let (scene, locks, beside) = Scene::with_two_clients().await;
     let mut reentrant = locks.rlock("reentrant");
     let (outer, inner) = (reentrant.lock().await.unwrap(), reentrant.lock().await.unwrap());
     let fair = locks.fair_lock("{shop}:fair").lock().await.unwrap();
@@ -78,8 +77,7 @@ async fn locks_of_all_types_are_listed_with_their_holders_and_waiters() {
         guard.unlock().await.unwrap();
     }
     let _: u64 = scene.server.run(&["DEL", "java", "redisson_lock_token:{fenced}"]);
-    drop((reentrant, reading, locks, beside));
-    scene.end().await;
+    scene.end((reentrant, reading, locks, beside)).await;
 }
 
 async fn eventually_listed(
@@ -101,8 +99,7 @@ async fn eventually_listed(
 /// A semaphore stays on the server when no permit is in use, and counters of other programs look like one.
 #[tokio::test]
 async fn semaphores_are_listed_while_permits_are_in_use() {
-    let scene = Scene::start();
-    let (locks, beside) = (scene.client().await, scene.client().await);
+    let (scene, locks, beside) = Scene::with_two_clients().await;
     let names = ["plain", "{shop}:sem"];
     let mut permits = Vec::new();
     for name in names {
@@ -185,14 +182,12 @@ async fn semaphores_are_listed_while_permits_are_in_use() {
     for name in ["java", "text", "other ids", "other type", "ended", "counter", "plain", "{shop}:sem"] {
         let _: u64 = scene.server.run(&["DEL", name, &format!("{{{name}}}:timeout")]);
     }
-    drop((locks, beside));
-    scene.end().await;
+    scene.end((locks, beside)).await;
 }
 
 #[tokio::test]
 async fn other_data_and_free_locks_are_not_listed() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     for command in [
         &["SET", "text", "a:1"][..],
         &["RPUSH", "list", "a:1"],
@@ -226,8 +221,7 @@ async fn other_data_and_free_locks_are_not_listed() {
         let _: u64 = scene.server.run(&["DEL", key]);
     }
     let _: u64 = scene.server.run(&["DEL", "redisson_lock_token:{free}"]);
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 #[tokio::test]
@@ -253,8 +247,7 @@ async fn a_pattern_is_about_names_and_the_prefix_stands_for_itself() {
     for guard in guards {
         guard.unlock().await.unwrap();
     }
-    drop((plain, stars, shop));
-    scene.end().await;
+    scene.end((plain, stars, shop)).await;
 }
 
 /// Returns what a future returns, or drops it after so many polls.
@@ -274,8 +267,7 @@ async fn after_polls<F: Future>(future: F, most: u32) -> Option<F::Output> {
 /// More keys than one command looks at. Each lock is found once.
 #[tokio::test]
 async fn locks_among_many_other_keys_are_found() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let fill = "for i = 1, 20000 do redis.call('set', 'other:' .. i, i) end \
                 for i = 1, 1500 do redis.call('hset', 'lock:' .. i, '0-0-0-0-0:1', 1) redis.call('pexpire', 'lock:' .. i, 60000) end";
     let _: Option<String> = scene.server.run(&["EVAL", fill, "0"]);
@@ -308,15 +300,13 @@ async fn locks_among_many_other_keys_are_found() {
     drop(parts);
     let empty = "for i = 1, 20000 do redis.call('del', 'other:' .. i, 'lock:' .. i) end";
     let _: Option<String> = scene.server.run(&["EVAL", empty, "0"]);
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// The names of other data need not be text.
 #[tokio::test]
 async fn keys_and_fields_that_are_no_text_disturb_no_listing() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let names = [r"'\255{'", r"'}'", r"'{}'", r"''", r"'{'", r"string.rep('long', 100000)"];
     for key in names {
         let fill = format!("return redis.call('hset', {key}, '\\254-0-0-0-0:1', '1', 'mode', 'read')");
@@ -328,8 +318,7 @@ async fn keys_and_fields_that_are_no_text_disturb_no_listing() {
     for key in names {
         let _: u64 = scene.server.run(&["EVAL", &format!("return redis.call('del', {key})"), "0"]);
     }
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// The user may lock, but not look at other keys.
@@ -361,8 +350,7 @@ async fn a_missing_right_is_an_error() {
     guard.unlock().await.unwrap();
     let _: u64 = scene.server.run(&["DEL", "secret"]);
     drop(admin);
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// What docs/deploy.md grants is enough to see everything.
@@ -402,19 +390,16 @@ async fn the_documented_rights_are_enough() {
         soon(task).await.unwrap().unlock().await.unwrap();
     }
     let _: u64 = scene.server.run(&["DEL", "redisson_lock_token:{fenced}"]);
-    drop((locks, observer));
-    scene.end().await;
+    scene.end((locks, observer)).await;
 }
 
 #[tokio::test]
 async fn servers_tell_of_themselves() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let servers = soon(locks.servers()).await.unwrap();
     assert_eq!(servers.len(), 1);
     let facts = &servers[&address(&scene.server.url())];
     assert_eq!(facts["tcp_port"], scene.server.port().to_string());
     assert_eq!(facts.get("no such fact"), None);
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }

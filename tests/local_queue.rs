@@ -36,8 +36,7 @@ async fn a_call_that_finds_nothing_wakes_the_waiters<F: Fixture>() {
         assert!(waited < 5 * SECOND, "{waited:?}");
         next.unwrap().unlock().await.unwrap();
     }
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// Guarantee 9. A waiter that times out behind a live waiter sends no command: the waiter at the head attempts for
@@ -61,8 +60,7 @@ async fn waiters_that_time_out_cost_no_command_of_their_own() {
     assert_eq!(attempts(), 2);
     guard.unlock().await.unwrap();
     soon(waiting).await.unwrap().unwrap();
-    drop((locks, beside));
-    scene.end().await;
+    scene.end((locks, beside)).await;
 }
 
 for_each_lock! { a_call_that_finds_nothing_wakes_the_waiters }

@@ -11,9 +11,7 @@ use tokio::time::sleep;
 
 /// Guarantee 6. However late the reply, the guard never relies on the lease for longer than the server keeps it.
 async fn the_deadline_counts_from_before_the_command_was_sent<F: Fixture>() {
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let locks = connect(proxy.url(), patient().watchdog_lease(6 * SECOND)).await;
+    let (scene, proxy, locks) = Scene::behind_proxy(patient().watchdog_lease(6 * SECOND)).await;
     let beside = scene.client().await;
     F::lock(&locks, "a").is_locked().await.unwrap(); // so that a connection exists and the command is sent at once
     proxy.set(Faults::replies_held());
@@ -39,8 +37,7 @@ async fn the_deadline_counts_from_before_the_command_was_sent<F: Fixture>() {
     throughout(100 * MS, relies_on_less).await;
     guard.unlock().await.unwrap();
     locks.shutdown().await.unwrap();
-    drop((locks, beside, proxy));
-    scene.end().await;
+    scene.end((locks, beside, proxy)).await;
 }
 
 /// Guarantee 17. The lease is not much longer than `command_timeout`.
@@ -60,16 +57,13 @@ async fn a_short_lease_survives_one_silent_connection<F: Fixture>() {
         guard.unlock().await.unwrap();
         locks.shutdown().await.unwrap();
     }
-    drop(proxy);
-    scene.end().await;
+    scene.end(proxy).await;
 }
 
 /// Guarantee 6. A watch says that the guard is no longer valid, and `ended` returns at once and not when the lease would have ended:
 /// whatever keeps the hold in memory, such as a release that the server does not answer, or a minimum hold time.
 async fn a_watch_says_lost_as_soon_as_its_guard_has_ended<F: Fixture>() {
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let locks = connect(proxy.url(), patient()).await;
+    let (scene, proxy, locks) = Scene::behind_proxy(patient()).await;
     let is_over = |watch: &HoldWatch, ended: Option<Result<(), Lost>>, how: &str| {
         assert!(watch.is_lost() && watch.remaining().is_zero(), "{how}: {watch:?}");
         assert!(matches!(ended, Some(Ok(()))), "{how}: {ended:?}");
@@ -108,16 +102,13 @@ async fn a_watch_says_lost_as_soon_as_its_guard_has_ended<F: Fixture>() {
     drop(guard);
     assert!(matches!(ended.now_or_never(), Some(Err(Lost { .. }))), "lost is final");
     soon(locks.shutdown()).await.unwrap();
-    drop((locks, proxy));
-    scene.end().await;
+    scene.end((locks, proxy)).await;
 }
 
 /// A loss that is known already is told at once, and not after retries. What the servers still have is released behind it: at once, before
 /// the next attempt of the owner, and before the end of a shutdown.
 async fn unlock_of_a_lost_guard_returns_not_held_without_an_answer<F: Fixture>() {
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let locks = connect(proxy.url(), LockConfig::builder().watchdog_lease(1_500 * MS)).await;
+    let (scene, proxy, locks) = Scene::behind_proxy(LockConfig::builder().watchdog_lease(1_500 * MS)).await;
     let mut lock = F::lock(&locks, "a");
     for is_silent in [true, false] {
         let guard = lock.lock().await.unwrap();
@@ -152,14 +143,12 @@ async fn unlock_of_a_lost_guard_returns_not_held_without_an_answer<F: Fixture>()
     soon(locks.shutdown()).await.unwrap();
     let left: Vec<_> = scene.server.keys().into_iter().filter(|key| !key.contains("token")).collect();
     assert_eq!(left, [""; 0], "after the shutdown");
-    drop((lock, locks, proxy));
-    scene.end().await;
+    scene.end((lock, locks, proxy)).await;
 }
 
 /// Guarantee 2. `finish` is the rest of a lock's `run`: a hold that was gone at the release is an error, and `LockGuard::run` cannot see it.
 async fn finish_releases_and_returns_not_held_if_the_hold_was_gone<F: Fixture>() {
-    let scene = Scene::start();
-    let locks = scene.client_with(patient()).await;
+    let (scene, locks) = Scene::with_client_of(patient()).await;
     let (mut lock, mut rival) = (F::lock(&locks, "a"), F::rival(&locks, "a"));
     let delete = async || scene.server.run::<()>(&["DEL", "a", "{a}:OWNER:rwlock_timeout"]);
 
@@ -185,8 +174,7 @@ async fn finish_releases_and_returns_not_held_if_the_hold_was_gone<F: Fixture>()
     let error = soon(guard.finish(sleep(LIMIT))).await.unwrap_err();
     assert!(matches!(error, Error::Lost(_)) && error.work_was_unprotected(), "{error:?}");
     assert_eq!(error.loss_cause(), Some(LossCause::LeaseEnded));
-    drop((lock, rival, short, locks));
-    scene.end().await;
+    scene.end((lock, rival, short, locks)).await;
 }
 
 for_each_lock! {

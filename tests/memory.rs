@@ -17,8 +17,7 @@ async fn a_name_that_nobody_waits_for_is_forgotten() {
     }
     const NAMES: usize = 450;
     const LONG: usize = 60_000;
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let mut before = 0;
     for number in 0..NAMES {
         if number == NAMES / 3 {
@@ -34,8 +33,7 @@ async fn a_name_that_nobody_waits_for_is_forgotten() {
     }
     let grown = resident().saturating_sub(before);
     assert!(grown < NAMES * LONG / 3, "memory grew by {grown} bytes");
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// Guarantee 11. An inner section that drops its guard, again and again, while the outer section goes on without a pause.
@@ -45,8 +43,7 @@ async fn nested_holds_that_were_dropped_cost_no_memory() {
         return;
     }
     const DROPS: usize = 5_000;
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let mut owner = locks.owner();
     let outer = owner.rlock("a").lock().await.unwrap();
     let mut before = 0;
@@ -59,6 +56,5 @@ async fn nested_holds_that_were_dropped_cost_no_memory() {
     let grown = resident().saturating_sub(before);
     assert!(grown < DROPS * 500, "{grown} bytes more");
     outer.unlock().await.unwrap();
-    drop((owner, locks));
-    scene.end().await;
+    scene.end((owner, locks)).await;
 }

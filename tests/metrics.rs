@@ -394,8 +394,7 @@ async fn what_happens_is_counted_once() {
     run.recorded.rests().await;
     compare_with_page(&recorded.0.lock().unwrap(), "private");
     hurried.shutdown().await.unwrap();
-    drop((first, owner, jobs, semaphore, locks, hurried, proxy));
-    scene.end().await;
+    scene.end((first, owner, jobs, semaphore, locks, hurried, proxy)).await;
 }
 
 const ORDERS: &[(&str, &str)] = &[("type", "rlock"), ("group", "orders")];
@@ -404,8 +403,7 @@ const ORDERS: &[(&str, &str)] = &[("type", "rlock"), ("group", "orders")];
 async fn the_time_to_acquire_has_the_time_of_waiting() {
     let recorded = Recorded::default();
     let _installed = recorded.install();
-    let scene = Scene::start();
-    let (locks, beside) = (scene.client().await, scene.client().await);
+    let (scene, locks, beside) = Scene::with_two_clients().await;
     let guard = beside.rlock("a").lock().await.unwrap();
     let mut lock = locks.rlock("a").with(&grouped("orders"));
     let start = Instant::now();
@@ -422,8 +420,7 @@ async fn the_time_to_acquire_has_the_time_of_waiting() {
     let held = recorded.samples("held_seconds", ORDERS);
     assert!(held.len() == 1 && held[0] <= most, "{held:?} of {most}: the wait is no part of it");
     recorded.rests().await;
-    drop((locks, beside));
-    scene.end().await;
+    scene.end((locks, beside)).await;
 }
 
 // --- losses and renewals -----------------------------------------------------------------------------------------------
@@ -470,9 +467,7 @@ async fn renewals_are_counted_with_their_lateness() {
 async fn the_unfinished_releases_are_what_the_background_has_not_released() {
     let recorded = Recorded::default();
     let _installed = recorded.install();
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let locks = connect(proxy.url(), patient()).await;
+    let (scene, proxy, locks) = Scene::behind_proxy(patient()).await;
     let guards = [locks.rlock("a").lock().await.unwrap(), locks.rlock("b").lock().await.unwrap()];
     let kept = locks.rlock("c").with(&at_least(300 * MS)).lock().await.unwrap();
     kept.unlock().await.unwrap();
@@ -485,17 +480,14 @@ async fn the_unfinished_releases_are_what_the_background_has_not_released() {
     recorded.rests().await;
     eventually("the kept lock is released", || scene.server.keys(), Vec::is_empty).await;
     recorded.rests().await;
-    drop((locks, proxy));
-    scene.end().await;
+    scene.end((locks, proxy)).await;
 }
 
 #[tokio::test]
 async fn commands_are_counted_by_their_outcome() {
     let recorded = Recorded::default();
     let _installed = recorded.install();
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let locks = connect(proxy.url(), patient()).await;
+    let (scene, proxy, locks) = Scene::behind_proxy(patient()).await;
     let hurried = connect(proxy.url(), patient().retry_timeout(100 * MS)).await;
     let outcomes = || ["ok", "refused", "unanswered", "not_sent"].map(|outcome| recorded.commands(outcome));
     let round_trips = || recorded.samples("round_trip_seconds", &[]);
@@ -530,8 +522,7 @@ async fn commands_are_counted_by_their_outcome() {
     assert_eq!(outcomes()[2] - before[2], 1);
     assert_eq!(round_trips().len(), trips, "there was no answer");
     proxy.set(Faults::default());
-    drop((locks, proxy));
-    scene.end().await;
+    scene.end((locks, proxy)).await;
 }
 
 /// Calls that go out together are one command, and each is a call.
@@ -539,9 +530,7 @@ async fn commands_are_counted_by_their_outcome() {
 async fn commands_and_their_calls_are_counted_as_they_are_sent() {
     let recorded = Recorded::default();
     let _installed = recorded.install();
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let locks = connect(proxy.url(), patient().connections(1)).await;
+    let (scene, proxy, locks) = Scene::behind_proxy(patient().connections(1)).await;
     let calls = || recorded.value("calls_total", &[("outcome", "ok")]);
     let (before, called, sent) = (recorded.commands("ok"), calls(), proxy.commands());
     let mut all: Vec<_> = (0..30).map(|number| locks.rlock(number.to_string())).collect();
@@ -554,16 +543,14 @@ async fn commands_and_their_calls_are_counted_as_they_are_sent() {
         guard.unwrap().unlock().await.unwrap();
     }
     recorded.rests().await;
-    drop((all, locks, proxy));
-    scene.end().await;
+    scene.end((all, locks, proxy)).await;
 }
 
 #[tokio::test]
 async fn connections_that_are_replaced_are_counted() {
     let recorded = Recorded::default();
     let _installed = recorded.install();
-    let scene = Scene::start();
-    let locks = scene.client_with(patient().connections(1)).await;
+    let (scene, locks) = Scene::with_client_of(patient().connections(1)).await;
     let replaced =
         || ["commands", "messages"].map(|use_| recorded.value("reconnects_total", &[("connection", use_)]));
     let guard = locks.rlock("a").lock().await.unwrap();
@@ -582,8 +569,7 @@ async fn connections_that_are_replaced_are_counted() {
     guard.unlock().await.unwrap();
     soon(waiting).await.unwrap();
     recorded.rests().await;
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 // --- labels and the page -----------------------------------------------------------------------------------------------

@@ -61,15 +61,13 @@ async fn a_multi_lock_holds_all_members_or_none() {
     outer.unlock().await.unwrap();
     assert!(scene.server.keys().is_empty() && other.keys().is_empty());
     assert!(!lock.is_locked().await.unwrap() && lock.remaining_lease().await.unwrap().is_none());
-    drop((lock, ours, theirs));
-    scene.end().await;
+    scene.end((lock, ours, theirs)).await;
 }
 
 /// Guarantee 6.
 #[tokio::test]
 async fn a_multi_lock_is_lost_with_its_first_lost_member() {
-    let scene = Scene::start();
-    let locks = scene.client_with(patient().watchdog_lease(5 * SECOND)).await;
+    let (scene, locks) = Scene::with_client_of(patient().watchdog_lease(5 * SECOND)).await;
     let mut lock = of(&locks, &["a", "b", "c"]);
     let guard = lock.lock().await.unwrap();
     renewed(&guard).await;
@@ -91,15 +89,13 @@ async fn a_multi_lock_is_lost_with_its_first_lost_member() {
     assert!(lock.force_unlock().await.unwrap());
     assert!(scene.server.keys().is_empty());
     assert!(guard.unlock().await.is_err());
-    drop((lock, locks));
-    scene.end().await;
+    scene.end((lock, locks)).await;
 }
 
 /// Guarantee 9. While it waits for one member, it holds no other member, and it does not poll in a loop.
 #[tokio::test]
 async fn a_waiter_sleeps_and_holds_nothing() {
-    let scene = Scene::start();
-    let locks = scene.client_with(patient().safety_poll(60 * SECOND)).await;
+    let (scene, locks) = Scene::with_client_of(patient().safety_poll(60 * SECOND)).await;
     let guard = locks.rlock("b").with(&fixed(60 * SECOND)).lock().await.unwrap(); // a fixed lease is not renewed
     let mut waiting = JoinSet::new();
     for _ in 0..10 {
@@ -114,16 +110,14 @@ async fn a_waiter_sleeps_and_holds_nothing() {
     assert!(asked <= 10, "{asked} commands in two seconds");
     guard.unlock().await.unwrap();
     soon(waiting.join_all()).await;
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// A call that was refused attempts once more when it has subscribed, as the message about the release can have come before. It does not
 /// attempt in between.
 #[tokio::test]
 async fn a_refused_call_attempts_once_more() {
-    let scene = Scene::start();
-    let locks = scene.client_with(patient().safety_poll(60 * SECOND)).await;
+    let (scene, locks) = Scene::with_client_of(patient().safety_poll(60 * SECOND)).await;
     let guard = locks.rlock("b").with(&fixed(60 * SECOND)).lock().await.unwrap();
     let attempts = || scene.server.calls("pttl"); // each attempt has one, and no other script of this test
     let before = attempts();
@@ -136,15 +130,13 @@ async fn a_refused_call_attempts_once_more() {
     assert_eq!(asked, 2 + 2, "it acquires one, is refused the other, and attempts twice where it waits");
     guard.unlock().await.unwrap();
     soon(waiting).await.unwrap();
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// The limit counts from the call on, however many members it waits for, one after the other.
 #[tokio::test]
 async fn the_time_limit_is_one_for_all_members() {
-    let scene = Scene::start();
-    let (locks, other) = (scene.client().await, scene.client().await);
+    let (scene, locks, other) = Scene::with_two_clients().await;
     let [a, b] = [other.rlock("a").lock().await.unwrap(), other.rlock("b").lock().await.unwrap()];
     let mut both = of(&locks, &["a", "b"]);
     let (got, _) = tokio::join!(timed(both.try_lock_for(SECOND)), async {
@@ -156,8 +148,7 @@ async fn the_time_limit_is_one_for_all_members() {
     eventually("nothing else is held", || scene.server.keys(), |keys| *keys == ["b"]).await;
     let (got, _) = tokio::join!(timed(both.try_lock_for(10 * SECOND)), b.unlock());
     got.0.unwrap().expect("both are free").unlock().await.unwrap();
-    drop((both, locks, other));
-    scene.end().await;
+    scene.end((both, locks, other)).await;
 }
 
 /// What fails is named alone. What concerns the whole has all names.
@@ -195,15 +186,13 @@ async fn an_error_names_the_member_that_failed() {
     other.start_again();
     ours.shutdown().await.unwrap();
     theirs.shutdown().await.unwrap();
-    drop((both, ours, theirs));
-    scene.end().await;
+    scene.end((both, ours, theirs)).await;
 }
 
 /// Guarantee 20. The shortest hold is that of the whole lock.
 #[tokio::test]
 async fn a_failed_round_is_not_kept_for_the_shortest_hold() {
-    let scene = Scene::start();
-    let (locks, other) = (scene.client().await, scene.client().await);
+    let (scene, locks, other) = Scene::with_two_clients().await;
     let options = LockOptions::builder().min_hold(2 * SECOND).build().unwrap();
     let mut both = of(&locks, &["a", "b"]).with(&options);
     let b = other.rlock("b").lock().await.unwrap();
@@ -213,15 +202,13 @@ async fn a_failed_round_is_not_kept_for_the_shortest_hold() {
     both.lock().await.unwrap().unlock().await.unwrap();
     assert!(other.rlock("a").try_lock().await.unwrap().is_none(), "it is held for its shortest time");
     eventually("the members are released", || scene.server.keys(), Vec::is_empty).await;
-    drop((both, locks, other));
-    scene.end().await;
+    scene.end((both, locks, other)).await;
 }
 
 /// The call waits for a member of another client.
 #[tokio::test]
 async fn a_shutdown_of_one_client_ends_the_wait_for_all() {
-    let scene = Scene::start();
-    let (ours, theirs) = (scene.client().await, scene.client().await);
+    let (scene, ours, theirs) = Scene::with_two_clients().await;
     let guard = ours.rlock("a").lock().await.unwrap();
     let mut both = MultiLock::new([ours.rlock("a"), theirs.rlock("b")]).unwrap();
     let waiting = tokio::spawn(async move { both.lock().await.map(drop) });
@@ -229,8 +216,7 @@ async fn a_shutdown_of_one_client_ends_the_wait_for_all() {
     theirs.shutdown().await.unwrap();
     assert!(matches!(soon(waiting).await.unwrap(), Err(Error::Closed)));
     guard.unlock().await.unwrap();
-    drop((ours, theirs));
-    scene.end().await;
+    scene.end((ours, theirs)).await;
 }
 
 /// Guarantee 11. One member is granted, and the server of the other is silent.
@@ -250,8 +236,7 @@ async fn a_shutdown_of_one_client_ends_a_round_and_releases_its_members() {
     proxy.set(Faults::default());
     theirs.shutdown().await.unwrap();
     assert_eq!(scene.server.keys(), [""; 0]);
-    drop((ours, theirs, proxy));
-    scene.end().await;
+    scene.end((ours, theirs, proxy)).await;
 }
 
 /// Polls a call for `a` and `b` until the server granted both, and the call knows only of `a`.
@@ -288,8 +273,7 @@ async fn a_shutdown_takes_back_what_a_call_was_granted_that_nobody_polls() {
         assert_eq!(scene.server.keys(), [""; 0]);
         drop((both, ours, theirs, proxy));
     }
-    drop(rival);
-    scene.end().await;
+    scene.end(rival).await;
 }
 
 /// Nothing renews what such a call was granted.
@@ -307,8 +291,7 @@ async fn what_a_call_was_granted_that_nobody_polls_ends_with_its_lease() {
     proxy.set(Faults::default());
     drop(call);
     soon(theirs.shutdown()).await.unwrap();
-    drop((both, ours, theirs, proxy, rival));
-    scene.end().await;
+    scene.end((both, ours, theirs, proxy, rival)).await;
 }
 
 /// Guarantee 6. A call re-enters `a`, which is deleted before `b` answers: the call acquires it anew.
@@ -335,8 +318,7 @@ async fn a_re_entry_that_is_lost_before_the_others_answer_does_not_count() {
     assert!(outer.unlock().await.is_err());
     inner.unlock().await.unwrap();
     soon(theirs.shutdown()).await.unwrap();
-    drop((both, ours, theirs, proxy));
-    scene.end().await;
+    scene.end((both, ours, theirs, proxy)).await;
 }
 
 /// docs/deploy.md: while a deployment changes the prefix, each process locks the old name and the new one.
@@ -349,14 +331,12 @@ async fn the_names_of_two_prefixes_are_locked_together() {
     assert!(old.rlock("a").try_lock().await.unwrap().is_none());
     assert!(new.rlock("a").try_lock().await.unwrap().is_none());
     guard.unlock().await.unwrap();
-    drop((both, old, new));
-    scene.end().await;
+    scene.end((both, old, new)).await;
 }
 
 #[tokio::test]
 async fn invalid_members_are_refused() {
-    let scene = Scene::start();
-    let (ours, theirs) = (scene.client().await, scene.client().await);
+    let (scene, ours, theirs) = Scene::with_two_clients().await;
     let problem = |result: Result<MultiLock, ConfigError>| result.unwrap_err().problem().to_owned();
     let none: [Member; 0] = [];
     assert!(problem(MultiLock::new(none)).contains("missing"));
@@ -379,6 +359,5 @@ async fn invalid_members_are_refused() {
     guard.unlock().await.unwrap();
     let empty = MultiLock::new([ours.rlock("a"), ours.rlock("")]).unwrap().lock().await;
     assert!(matches!(empty, Err(Error::InvalidName { .. })));
-    drop((lock, ours, theirs, elsewhere, apart));
-    scene.end().await;
+    scene.end((lock, ours, theirs, elsewhere, apart)).await;
 }

@@ -17,8 +17,7 @@ fn left(scene: &Scene, key: &str) -> i64 {
 /// The watchdog of the client renews 30 s; this lock has a second.
 #[tokio::test]
 async fn a_lease_of_its_own_is_renewed_beside_that_of_the_client() {
-    let scene = Scene::start();
-    let locks = scene.client_with(LockConfig::builder()).await;
+    let (scene, locks) = Scene::with_client_of(LockConfig::builder()).await;
     let usual = locks.rlock("usual").lock().await.unwrap();
     let mut own = locks.rlock("own").with(&renewing(SECOND));
     let guard = own.lock().await.unwrap();
@@ -30,15 +29,13 @@ async fn a_lease_of_its_own_is_renewed_beside_that_of_the_client() {
     .await;
     guard.unlock().await.unwrap();
     usual.unlock().await.unwrap();
-    drop((own, locks));
-    scene.end().await;
+    scene.end((own, locks)).await;
 }
 
 /// A hold of the same owner with the lease of the client makes the lease longer, and never shorter again.
 #[tokio::test]
 async fn the_longest_lease_of_an_owner_is_renewed() {
-    let scene = Scene::start();
-    let locks = scene.client_with(LockConfig::builder()).await;
+    let (scene, locks) = Scene::with_client_of(LockConfig::builder()).await;
     let mut owner = locks.owner();
     let outer = owner.rlock("a").with(&renewing(SECOND)).lock().await.unwrap();
     let inner = owner.rlock("a").lock().await.unwrap();
@@ -47,28 +44,24 @@ async fn the_longest_lease_of_an_owner_is_renewed() {
     inner.unlock().await.unwrap();
     assert!(left(&scene, "a") > 20_000, "a release shortens nothing");
     outer.unlock().await.unwrap();
-    drop((owner, locks));
-    scene.end().await;
+    scene.end((owner, locks)).await;
 }
 
 #[tokio::test]
 async fn options_replace_those_before() {
-    let scene = Scene::start();
-    let locks = scene.client_with(LockConfig::builder()).await;
+    let (scene, locks) = Scene::with_client_of(LockConfig::builder()).await;
     let lock = locks.rlock("a").with(&renewing(SECOND));
     let guard = lock.with(&grouped("orders")).lock().await.unwrap();
     assert!(left(&scene, "a") > 20_000, "the lease is that of the client again");
     guard.unlock().await.unwrap();
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 // --- run ---------------------------------------------------------------------------------------------------------------
 
 #[tokio::test]
 async fn a_busy_lock_runs_nothing() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let guard = locks.rlock("a").lock().await.unwrap();
     let ran = AtomicBool::new(false);
     let work = || async { ran.store(true, Ordering::Relaxed) };
@@ -79,15 +72,13 @@ async fn a_busy_lock_runs_nothing() {
     guard.unlock().await.unwrap();
     assert!(lock.try_run(work()).await.unwrap().is_some());
     assert!(lock.try_run_for(SECOND, work()).await.unwrap().is_some());
-    drop((lock, locks));
-    scene.end().await;
+    scene.end((lock, locks)).await;
 }
 
 /// If only the release fails, the work was protected, so its result counts.
 #[tokio::test]
 async fn a_release_that_fails_costs_no_result() {
-    let scene = Scene::start();
-    let locks = scene.client_with(patient().retry_timeout(100 * MS)).await;
+    let (scene, locks) = Scene::with_client_of(patient().retry_timeout(100 * MS)).await;
     let mut lock = locks.rlock("a");
     let done = lock.run(async {
         scene.server.run::<()>(&["ACL", "SETUSER", "default", "-evalsha", "-eval"]);
@@ -96,8 +87,7 @@ async fn a_release_that_fails_costs_no_result() {
     assert_eq!(soon(done).await.unwrap(), 7);
     scene.server.run::<()>(&["ACL", "SETUSER", "default", "+evalsha", "+eval"]);
     eventually("released in the background", || left(&scene, "a"), |&left| left == -2).await;
-    drop((lock, locks));
-    scene.end().await;
+    scene.end((lock, locks)).await;
 }
 
 /// An option without effect is an error, except on the side to write of a pair, which has the options of both.
@@ -122,6 +112,5 @@ async fn linger_is_an_error_for_locks_that_do_not_linger() {
     let mut pair = locks.read_write_lock("a").with(&linger);
     soon(pair.write().lock()).await.unwrap().unlock().await.unwrap();
     soon(pair.read().lock()).await.unwrap().unlock().await.unwrap();
-    drop((pair, locks));
-    scene.end().await;
+    scene.end((pair, locks)).await;
 }

@@ -25,8 +25,7 @@ const DATA: [&[&str]; 13] = [
 
 /// Guarantee 5.
 async fn data_of_the_application_is_refused_and_not_changed<F: Fixture>() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     for data in DATA {
         scene.server.run::<()>(&[&[data[0], "cart:7"], &data[1..]].concat());
         let kept = || -> Vec<u8> { scene.server.run(&["DUMP", "cart:7"]) };
@@ -52,15 +51,14 @@ async fn data_of_the_application_is_refused_and_not_changed<F: Fixture>() {
     }
     drop(locks);
     scene.server.run::<()>(&["FLUSHALL"]); // token counters never expire
-    scene.end().await;
+    scene.end(()).await;
 }
 
 /// Guarantee 5. A program writes to the key of a held lock. The hold is released, and the data stays.
 async fn data_that_is_written_to_a_held_lock_outlives_it<F: Fixture>() {
     let events = Events::default();
     let _collecting = events.collect();
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let guard = F::lock(&locks, "a").lock().await.unwrap();
     scene.server.run::<()>(&["HSET", "a", "items", "3"]);
     guard.unlock().await.unwrap();
@@ -69,22 +67,19 @@ async fn data_that_is_written_to_a_held_lock_outlives_it<F: Fixture>() {
     events.tell("in whose key somebody else keeps data").await;
     assert!(matches!(soon(F::rival(&locks, "a").try_lock()).await, Err(Error::WrongKind { .. })));
     scene.server.run::<()>(&["FLUSHALL"]);
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// Guarantee 5. The fields of Redisson's holders, `UUID:threadId` with a count, are recognized and not taken for data.
 #[tokio::test]
 async fn java_holders_are_not_taken_for_data() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     scene.server.run::<()>(&["HSET", "a", "8743c9c0-0795-4907-87fd-6c719a6b4586:77", "2"]);
     assert!(locks.rlock("a").try_lock().await.unwrap().is_none());
     assert!(locks.rlock("a").is_locked().await.unwrap());
     assert_eq!(locks.inspect("a").await.unwrap().expect("the lock is held").holders[0].holds, 2);
     assert!(locks.rlock("a").force_unlock().await.unwrap());
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 for_each_lock! { data_of_the_application_is_refused_and_not_changed }

@@ -55,8 +55,7 @@ fn writes(locks: &LockClient) -> WriteLock<'static> {
 /// Sections of 3 ms, for which `sharing` was made longer: a hold goes round for all of that time, however many sections that are.
 #[tokio::test]
 async fn sections_of_milliseconds_are_handed_over_for_as_long_as_sharing_says() {
-    let scene = Scene::start();
-    let locks = scene.client_with(passes()).await;
+    let (scene, locks) = Scene::with_client_of(passes()).await;
     let (before, start) = (scene.server.scripts(), Instant::now());
     let tasks = (0..8).map(|_| {
         let mut lock = locks.rlock("a");
@@ -73,15 +72,13 @@ async fn sections_of_milliseconds_are_handed_over_for_as_long_as_sharing_says() 
     // The waiters attempt when they come, and each second there is a release and an acquire. With 5 ms, there would be 480.
     let most = 12 + 12 * took.as_secs();
     assert!(scripts <= most, "{scripts} scripts for 480 sections in {took:?}");
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// The server sees one holder all the time, and every owner sees its own holds only.
 #[tokio::test]
 async fn the_hold_moves_and_its_id_stays() {
-    let scene = Scene::start();
-    let locks = scene.client_with(passes()).await;
+    let (scene, locks) = Scene::with_client_of(passes()).await;
     let (mut one, mut other) = (locks.rlock("a"), locks.rlock("a"));
     let first = one.lock().await.unwrap();
     let mut waiting = Box::pin(other.lock());
@@ -107,15 +104,13 @@ async fn the_hold_moves_and_its_id_stays() {
     assert!(one.try_lock().await.unwrap().is_none());
     inner.unlock().await.unwrap();
     one.try_lock().await.unwrap().expect("it is free").unlock().await.unwrap();
-    drop((one, other, locks));
-    scene.end().await;
+    scene.end((one, other, locks)).await;
 }
 
 /// While somebody waits who needs a command, all releases are sent, so that the order stays.
 #[tokio::test]
 async fn waiters_with_a_lease_or_a_token_are_granted_by_the_server() {
-    let scene = Scene::start();
-    let locks = scene.client_with(passes()).await;
+    let (scene, locks) = Scene::with_client_of(passes()).await;
     let lock = || locks.rlock("a");
     for (name, make) in [
         (
@@ -145,15 +140,13 @@ async fn waiters_with_a_lease_or_a_token_are_granted_by_the_server() {
         assert_ne!(second.owner_id(), id, "{name}");
         second.unlock().await.unwrap();
     }
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// An owner that reads within its write keeps the read lock when it ends the write: a downgrade.
 #[tokio::test]
 async fn a_writer_that_also_reads_passes_nothing_on() {
-    let scene = Scene::start();
-    let locks = scene.client_with(passes()).await;
+    let (scene, locks) = Scene::with_client_of(passes()).await;
     let mut me = locks.read_write_lock("a");
     let write = me.write().lock().await.unwrap();
     let read = me.read().lock().await.unwrap();
@@ -167,8 +160,7 @@ async fn a_writer_that_also_reads_passes_nothing_on() {
     assert!(!read.is_lost());
     read.unlock().await.unwrap();
     soon(waiting).await.unwrap().unlock().await.unwrap();
-    drop((me, locks));
-    scene.end().await;
+    scene.end((me, locks)).await;
 }
 
 /// The waiter in front is a future that nobody polls. The lock is released for others after a moment.
@@ -187,15 +179,13 @@ async fn what_nobody_takes_is_released() {
     guard.unwrap().unlock().await.unwrap();
     soon(holder.lock()).await.unwrap().unlock().await.unwrap();
     soon(unpolled).await.unwrap().unlock().await.unwrap();
-    drop((holder, sleeper, locks, other));
-    scene.end().await;
+    scene.end((holder, sleeper, locks, other)).await;
 }
 
 /// An owner that holds twice gives away nothing with its first release.
 #[tokio::test]
 async fn a_hold_of_two_is_not_passed_on() {
-    let scene = Scene::start();
-    let locks = scene.client_with(passes()).await;
+    let (scene, locks) = Scene::with_client_of(passes()).await;
     let mut me = locks.rlock("a");
     let outer = me.lock().await.unwrap();
     let mut waiting = queued(&scene, &locks, locks.rlock("a")).await;
@@ -206,16 +196,14 @@ async fn a_hold_of_two_is_not_passed_on() {
         yield_now().await;
     }
     soon(waiting).await.unwrap().unlock().await.unwrap();
-    drop((me, locks));
-    scene.end().await;
+    scene.end((me, locks)).await;
 }
 
 /// The next owner needs time for its section: a hold is passed on only with half of its lease left.
 #[tokio::test]
 async fn a_hold_with_little_of_its_lease_left_is_not_passed_on() {
     let lease = SECOND; // the longest `sharing`, so that it does not end before half of the lease
-    let scene = Scene::start();
-    let locks = scene.client_with(passes().watchdog_lease(lease)).await;
+    let (scene, locks) = Scene::with_client_of(passes().watchdog_lease(lease)).await;
     let first = locks.rlock("a").lock().await.unwrap();
     let waiting = queued(&scene, &locks, locks.rlock("a")).await;
     let id = first.owner_id();
@@ -229,8 +217,7 @@ async fn a_hold_with_little_of_its_lease_left_is_not_passed_on() {
     let second = soon(waiting).await.unwrap();
     assert_ne!(second.owner_id(), id);
     second.unlock().await.unwrap();
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// The same for a hold that is forced while it is offered to a waiter. An offer lasts for a moment: if the client took it back before the
@@ -256,6 +243,5 @@ async fn a_hold_that_is_forced_while_it_is_offered_is_not_taken() {
         }
         assert!(start.elapsed() < LIMIT, "each offer was taken back before the removal");
     }
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }

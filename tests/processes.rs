@@ -44,8 +44,7 @@ fn start(scene: &Scene) -> Child {
 /// Guarantees 1, 2 and 6.
 #[tokio::test]
 async fn a_stopped_holder_notices_its_loss_within_one_step_and_renews_nothing() {
-    let scene = Scene::start();
-    let locks = scene.client_with(patient().safety_poll(60 * SECOND)).await;
+    let (scene, locks) = Scene::with_client_of(patient().safety_poll(60 * SECOND)).await;
     for _ in 0..3 {
         let mut child = start(&scene);
         child.signal("STOP");
@@ -70,6 +69,5 @@ async fn a_stopped_holder_notices_its_loss_within_one_step_and_renews_nothing() 
         guard.unlock().await.unwrap();
         eventually("the process ended", || child.has_ended(), |&ended| ended).await;
     }
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }

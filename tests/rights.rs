@@ -150,7 +150,7 @@ async fn the_documented_user_has_rights_to_its_own_names_only() {
             assert!(answer.contains("no permissions to access"), "{asked}: {answer}");
         }
     }
-    scene.end().await;
+    scene.end(()).await;
 }
 
 #[tokio::test]
@@ -163,7 +163,7 @@ async fn the_documented_observer_changes_nothing() {
     for command in commands.iter().filter(|command| command.writes || command.is_about_channel) {
         assert!(!allowed(command), "{}", command.name);
     }
-    scene.end().await;
+    scene.end(()).await;
 }
 
 /// Uses every operation of a read-write lock.
@@ -301,8 +301,7 @@ async fn the_documented_rights_are_enough() {
     plain.claims("shop:jobs").check().await.unwrap();
     drop(plain.claims("shop:jobs").claim([1]).await.unwrap().unwrap());
     plain.shutdown().await.unwrap();
-    drop(plain);
-    scene.end().await;
+    scene.end(plain).await;
 }
 
 #[tokio::test]
@@ -311,7 +310,7 @@ async fn a_client_without_the_right_to_the_time_does_not_connect_and_says_why() 
     let url = scene.user("~* &* +@all -time");
     let error = soon(LockClient::connect(url)).await.unwrap_err();
     assert!(matches!(error, Error::Permission(_)) && error.to_string().contains("`+time`"), "{error}");
-    scene.end().await;
+    scene.end(()).await;
 }
 
 /// The server's own words name no key, or another one than is missing.
@@ -353,8 +352,7 @@ async fn an_error_about_a_missing_right_leads_to_the_key() {
     assert!(text.contains(": this user may not run `del`, `get`, `set`, `publish`, `subscribe`"), "{text}");
     assert!(text.ends_with(" on `lockkeeper_announcement:{a}`"), "{text}");
     Candidate::new(&locks, "{jobs}").check().await.expect_err("it has no counter");
-    drop((jobs, locks, polls, silent));
-    scene.end().await;
+    scene.end((jobs, locks, polls, silent)).await;
 }
 
 /// Guarantee 3. The script of a fair lock did not run, so nothing is left of it, and no other call waits for that.
@@ -369,6 +367,5 @@ async fn what_the_server_refused_is_not_waited_for() {
     }
     locks.shutdown().await.unwrap();
     assert!(start.elapsed() < SECOND, "{:?}", start.elapsed());
-    drop((lock, locks));
-    scene.end().await;
+    scene.end((lock, locks)).await;
 }

@@ -46,8 +46,7 @@ async fn a_stalled_runtime_does_not_hang_callers_on_another() {
     // The runtime runs once more and releases what was left.
     tokio::task::spawn_blocking(move || {
         runtime.block_on(async {
-            drop(locks);
-            scene.end().await;
+            scene.end(locks).await;
         });
     })
     .await
@@ -69,7 +68,7 @@ async fn calls_after_the_runtime_ended_return_runtime_gone() {
     assert!(matches!(soon(locks.inspect("a")).await, Err(Error::RuntimeGone)));
     drop((guard, locks));
     scene.server.run::<()>(&["DEL", "held"]);
-    scene.end().await;
+    scene.end(()).await;
 }
 
 /// Nobody releases what was dropped after the runtime of the client ended, and an unlock and a shutdown say so.
@@ -117,8 +116,7 @@ async fn a_waiter_learns_at_once_that_the_runtime_of_its_client_ended() {
         assert!(matches!(result, Err(Error::RuntimeGone)) && took < LIMIT / 4, "{result:?} after {took:?}");
     }
     held.unlock().await.unwrap();
-    drop((locks, beside));
-    scene.end().await;
+    scene.end((locks, beside)).await;
 }
 
 /// The background goes on with the release, and its runtime ends before there is an answer.
@@ -136,6 +134,5 @@ async fn an_unlock_that_the_background_sends_fails_if_the_runtime_ends() {
     runtime.shutdown_background();
     soon(unlocking).await.unwrap_err();
     scene.server.run::<()>(&["DEL", "a"]);
-    drop((locks, proxy));
-    scene.end().await;
+    scene.end((locks, proxy)).await;
 }

@@ -105,7 +105,7 @@ async fn the_self_test_changes_nothing() {
         assert!(after > 1_000 || before == after, "{before} {after}");
     }
     scene.server.run::<()>(&["DEL", key]);
-    scene.end().await;
+    scene.end(()).await;
 }
 
 #[tokio::test]
@@ -118,5 +118,5 @@ async fn a_server_that_evicts_keys_is_reported() {
     scene.server.run::<()>(&["CONFIG", "SET", "maxmemory-policy", "volatile-lru"]);
     drop(scene.client().await);
     events.tell("policy=\"volatile-lru\"").await;
-    scene.end().await;
+    scene.end(()).await;
 }

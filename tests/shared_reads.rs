@@ -54,28 +54,24 @@ async fn readers_join_without_a_command_and_the_last_one_releases() {
     assert!(!can_write(&other).await);
     third.unlock().await.unwrap();
     assert!(can_write(&other).await);
-    drop((one, two, three, locks, other));
-    scene.end().await;
+    scene.end((one, two, three, locks, other)).await;
 }
 
 /// A reader that comes later than `sharing` after the grant asks the server.
 #[tokio::test]
 async fn a_hold_that_is_too_old_is_not_joined() {
-    let scene = Scene::start();
-    let locks = scene.client_with(shares().sharing(20 * MS)).await;
+    let (scene, locks) = Scene::with_client_of(shares().sharing(20 * MS)).await;
     let first = reader(&locks).lock().await.unwrap();
     sleep(25 * MS).await; // the time itself is what is tested
     let second = reader(&locks).lock().await.unwrap();
     assert_ne!(first.owner_id(), second.owner_id());
-    drop((first, second, locks));
-    scene.end().await;
+    scene.end((first, second, locks)).await;
 }
 
 /// Leases of their own are not shared: such a hold must end when its lease does.
 #[tokio::test]
 async fn readers_with_a_lease_of_their_own_share_nothing() {
-    let scene = Scene::start();
-    let locks = scene.client_with(shares()).await;
+    let (scene, locks) = Scene::with_client_of(shares()).await;
     let renewed = reader(&locks).lock().await.unwrap();
     let leased = reader(&locks).with(&fixed(20 * SECOND)).lock().await.unwrap();
     let bounded = reader(&locks).with(&at_most(20 * SECOND)).lock().await.unwrap();
@@ -85,15 +81,13 @@ async fn readers_with_a_lease_of_their_own_share_nothing() {
     let leased = reader(&locks).with(&fixed(20 * SECOND)).lock().await.unwrap();
     let renewed = reader(&locks).lock().await.unwrap();
     assert_eq!(known(&scene), 2);
-    drop((renewed, leased, locks));
-    scene.end().await;
+    scene.end((renewed, leased, locks)).await;
 }
 
 /// While a writer of this client waits, readers do not pass it by joining.
 #[tokio::test]
 async fn nobody_joins_while_a_writer_of_the_client_waits() {
-    let scene = Scene::start();
-    let locks = scene.client_with(shares()).await;
+    let (scene, locks) = Scene::with_client_of(shares()).await;
     let first = reader(&locks).lock().await.unwrap();
     let mut waiting = tokio::spawn({
         let locks = locks.clone();
@@ -108,8 +102,7 @@ async fn nobody_joins_while_a_writer_of_the_client_waits() {
     assert!(reader(&locks).try_lock().await.unwrap().is_none());
     first.unlock().await.unwrap();
     soon(&mut waiting).await.unwrap().unlock().await.unwrap();
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// Guarantee 7. For the server, readers that share have one hold. So the watchdog has one row for them, however many they are: five
@@ -133,6 +126,5 @@ async fn five_hundred_readers_that_share_are_one_renewal() {
     // A renewal can come a part of the period early. Five commands for each period would come together.
     assert!(start.elapsed() > period / 2, "{:?} for two renewals", start.elapsed());
     assert!(guards.iter().all(|guard| !guard.is_lost()));
-    drop((guards, locks));
-    scene.end().await;
+    scene.end((guards, locks)).await;
 }

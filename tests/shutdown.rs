@@ -20,9 +20,7 @@ use tokio::time::{sleep, timeout};
 async fn releases_of_many_guards_are_sent_a_thousand_at_a_time() {
     // By the background, and by the futures of callers.
     const MOST: usize = 2 * 1_000;
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let locks = connect(proxy.url(), patient()).await;
+    let (scene, proxy, locks) = Scene::behind_proxy(patient()).await;
     let acquiring = (0..2 * MOST).map(|number| {
         let mut lock = locks.rlock(format!("{number}"));
         async move { lock.lock().await.unwrap() }
@@ -53,8 +51,7 @@ async fn releases_of_many_guards_are_sent_a_thousand_at_a_time() {
     assert_eq!(most_together.load(Ordering::SeqCst), 64, "releases in one command");
     soon(locks.shutdown()).await.unwrap();
     assert_eq!(scene.server.keys(), [""; 0]);
-    drop((locks, proxy));
-    scene.end().await;
+    scene.end((locks, proxy)).await;
 }
 
 /// A shutdown goes on while the server answers releases, and gives up this long after the last answer. Then it names a lock that is left.
@@ -104,8 +101,7 @@ async fn a_shutdown_goes_on_while_releases_are_answered_and_names_a_lock_that_is
     released.store(LOCKS, Ordering::SeqCst);
     soon(locks.shutdown()).await.unwrap();
     assert_eq!(scene.server.keys(), [""; 0]);
-    drop((locks, proxy));
-    scene.end().await;
+    scene.end((locks, proxy)).await;
 }
 
 /// Guarantee 11. The server was away when the lock was released, and until the lease had ended: nothing is left of the lock.
@@ -122,21 +118,18 @@ async fn a_shutdown_does_not_wait_for_a_lease_that_has_ended() {
     eventually("the lease ends", || scene.server.run::<bool>(&["EXISTS", "a"]), |is_held| !is_held).await;
     soon(locks.shutdown()).await.expect("nothing is left that has to be released");
     proxy.refuse(false);
-    drop((locks, proxy));
-    scene.end().await;
+    scene.end((locks, proxy)).await;
 }
 
 /// With `retry_timeout` zero ("do not retry") a healthy server gets no time to answer.
 #[tokio::test]
 async fn shutdown_without_retries_still_waits_for_an_answer() {
-    let scene = Scene::start();
-    let locks = scene.client_with(patient().retry_timeout(Duration::ZERO)).await;
+    let (scene, locks) = Scene::with_client_of(patient().retry_timeout(Duration::ZERO)).await;
     drop(locks.rlock("a").lock().await.unwrap());
     let shut = locks.shutdown().await;
     let keys = scene.server.keys();
     assert!(shut.is_ok() && keys.is_empty(), "{shut:?}, left {keys:?}");
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// A client whose locks outlast a test.
@@ -147,8 +140,7 @@ fn one_connection() -> LockConfigBuilder {
 /// Guarantee 2. The answer waits in the client, and the shutdown finds nothing either.
 #[tokio::test]
 async fn an_unlock_polled_after_a_shutdown_returns_not_held() {
-    let scene = Scene::start();
-    let locks = scene.client_with(one_connection()).await;
+    let (scene, locks) = Scene::with_client_of(one_connection()).await;
     let guard = locks.rlock("a").lock().await.unwrap();
     scene.server.run::<()>(&["DEL", "a"]);
     let mut unlocking = Box::pin(guard.unlock());
@@ -156,15 +148,13 @@ async fn an_unlock_polled_after_a_shutdown_returns_not_held() {
     soon(locks.shutdown()).await.unwrap();
     let answer = soon(unlocking).await;
     assert!(matches!(answer, Err(Error::NotHeld(_))), "{answer:?}");
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// Guarantee 11. The server no longer knows the script, so its answer alone releases nothing.
 #[tokio::test]
 async fn shutdown_finishes_an_unlock_that_nobody_polls_any_more() {
-    let scene = Scene::start();
-    let locks = scene.client_with(one_connection()).await;
+    let (scene, locks) = Scene::with_client_of(one_connection()).await;
     let (mut first, mut second) = (locks.rlock("a"), locks.rlock("b"));
     let guards = [first.lock().await.unwrap(), second.lock().await.unwrap()];
     scene.server.run::<()>(&["SCRIPT", "FLUSH"]);
@@ -179,8 +169,7 @@ async fn shutdown_finishes_an_unlock_that_nobody_polls_any_more() {
     let [one, other] = unlocking;
     soon(one).await.unwrap();
     drop(other);
-    drop((first, second, locks));
-    scene.end().await;
+    scene.end((first, second, locks)).await;
 }
 
 /// Guarantee 11. The connection is gone when `unlock` begins, and nobody polls it when it is back.
@@ -212,6 +201,5 @@ async fn an_unlock_that_nobody_polls_any_more_is_done_by_the_background() {
         locks.shutdown().await.unwrap();
         drop((locks, proxy));
     }
-    drop(beside);
-    scene.end().await;
+    scene.end(beside).await;
 }

@@ -123,13 +123,11 @@ async fn acquires_and_holds_have_spans() {
     }
     let subscriber = tracing_subscriber::registry().with(Collector);
     tracing::subscriber::set_global_default(subscriber).unwrap();
-    let scene = Scene::start();
-    let locks = scene.client_with(LockConfig::builder().watchdog_lease(SECOND)).await;
+    let (scene, locks) = Scene::with_client_of(LockConfig::builder().watchdog_lease(SECOND)).await;
     an_acquire_has_a_span_with_its_outcome(&locks).await;
     the_span_of_a_hold_is_beside_that_of_its_acquire(&locks).await;
     a_loss_is_an_event_in_the_span_of_the_hold(&scene, &locks).await;
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 async fn an_acquire_has_a_span_with_its_outcome(locks: &LockClient) {

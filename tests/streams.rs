@@ -53,8 +53,7 @@ async fn a_connector_that_fails_is_an_unreachable_server() {
         fault.store(false, Ordering::Relaxed);
         locks.rlock("a").lock().await.unwrap().unlock().await.unwrap();
     }
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// Otherwise the connection could deliver its command after everybody relied on it that no copy is left.
@@ -89,6 +88,5 @@ async fn a_connection_that_is_replaced_is_closed_although_replies_are_missing() 
     // Reading makes room for the rest of the command, if somebody still wants to write it.
     assert_eq!(unread.len(), FITS, "{:?}", String::from_utf8_lossy(&unread));
     locks.shutdown().await.unwrap();
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }

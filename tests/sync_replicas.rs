@@ -29,7 +29,7 @@ impl Pair {
     async fn end(self) {
         self.replica.run::<()>(&["REPLICAOF", "NO", "ONE"]);
         drop(self.replica);
-        self.scene.end().await;
+        self.scene.end(()).await;
     }
 }
 
@@ -50,8 +50,7 @@ async fn a_refused_release_of_what_too_few_replicas_have_is_an_error_of_the_shut
     let ended = soon(locks.shutdown()).await;
     assert!(matches!(ended, Err(Error::Permission(_))), "{ended:?}");
     scene.server.run::<()>(&["FLUSHALL"]);
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 async fn a_hold_that_no_replica_has_is_not_granted<F: Subject>() {
@@ -135,8 +134,7 @@ async fn without_replicas_nothing_is_granted() {
     let refused = locks.rlock("a").lock().await;
     assert!(matches!(refused, Err(Error::TooFewReplicas { acknowledged: 0, wanted: 2, .. })), "{refused:?}");
     locks.shutdown().await.unwrap();
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 for_each_lock! {

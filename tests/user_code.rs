@@ -106,8 +106,7 @@ fn a_layer_and_a_recorder_can_ask_the_lock_that_was_lost() {
             }
             curious.0.asked.lock().unwrap().take();
             locks.shutdown().await.unwrap();
-            drop((locks, proxy));
-            scene.end().await;
+            scene.end((locks, proxy)).await;
         });
         done.send(()).unwrap();
     });
@@ -132,16 +131,14 @@ async fn a_layer_that_panics_in_the_background_ends_nothing_else() {
     let count = Arc::<AtomicUsize>::default();
     let panics = Panics("hold", Arc::clone(&count));
     let _layer = tracing::subscriber::set_default(tracing_subscriber::registry().with(panics));
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let guard = locks.rlock("a").lock().await.unwrap();
     scene.server.run::<()>(&["DEL", "a"]);
     drop(guard);
     eventually("it panics", || count.load(Ordering::Relaxed), |count| *count > 0).await;
     soon(locks.rlock("b").lock()).await.unwrap().unlock().await.unwrap();
     soon(locks.shutdown()).await.unwrap();
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// Guarantee 17. The layer panics at the warning that a release was refused. Without a repetition, the lock would stay for its lease.
@@ -159,8 +156,7 @@ async fn a_layer_that_panics_at_a_refused_release_does_not_end_it() {
     scene.user("+evalsha");
     eventually("it is released", || scene.server.keys(), Vec::is_empty).await;
     soon(locks.shutdown()).await.unwrap();
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// A recorder that panics when one of these metrics changes, as often as its number says.
@@ -251,8 +247,7 @@ async fn a_recorder_that_panics_keeps_no_lock_and_loses_none() {
     eventually("all are released", || scene.server.keys(), Vec::is_empty).await;
     fails.1.store(0, Ordering::Relaxed);
     locks.shutdown().await.unwrap();
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// The background notices that the connection broke, and its command has not left.
@@ -270,8 +265,7 @@ async fn a_recorder_that_panics_in_a_release_does_not_end_it() {
     eventually("it is released", || scene.server.keys(), Vec::is_empty).await;
     assert_eq!(fails.1.load(Ordering::Relaxed), 0, "it panicked");
     locks.shutdown().await.unwrap();
-    drop((locks, proxy));
-    scene.end().await;
+    scene.end((locks, proxy)).await;
 }
 
 /// The attempt that follows a release. Nothing else would wake the waiter before the end of the test.
@@ -298,6 +292,5 @@ async fn panics_in_an_attempt<K: BaseLock>(lock: fn(&LockClient) -> Lock<'static
     guard.unlock().await.unwrap();
     soon(waiting).await.unwrap();
     assert_eq!(fails.1.load(Ordering::Relaxed), 0, "it panicked");
-    drop((held, locks, holder));
-    scene.end().await;
+    scene.end((held, locks, holder)).await;
 }

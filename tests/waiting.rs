@@ -64,8 +64,7 @@ async fn a_release_while_the_waiter_subscribes_is_not_missed() {
         guard.unlock().await.unwrap();
         soon(waiting).await.unwrap();
     }
-    drop((ours, theirs));
-    scene.end().await;
+    scene.end((ours, theirs)).await;
 }
 
 /// Guarantees 8 and 10.
@@ -93,8 +92,7 @@ async fn a_killed_subscription_is_restored_and_no_release_is_missed() {
         let woken = soon(waiting).await.unwrap() - released;
         assert!(woken < AT_ONCE, "{woken:?}");
     }
-    drop((ours, theirs));
-    scene.end().await;
+    scene.end((ours, theirs)).await;
 }
 
 /// Guarantee 10. The client was subscribed, and can no longer subscribe: nothing tells the waiter that it has to poll.
@@ -113,8 +111,7 @@ async fn a_subscription_that_is_lost_for_good_degrades_to_polling() {
     let (woken, took) = timed(waiting).await;
     woken.unwrap();
     assert!(took < AT_ONCE, "{took:?}");
-    drop((ours, theirs));
-    scene.end().await;
+    scene.end((ours, theirs)).await;
 }
 
 /// Guarantee 8. With a pool of the user's own and an address, messages wake the waiter.
@@ -136,16 +133,14 @@ async fn a_pool_with_an_address_is_woken_by_messages() {
         0,
         "the client took the connections out of the pool, which can make others in their place"
     );
-    drop((ours, pool));
-    scene.end().await;
+    scene.end((ours, pool)).await;
 }
 
 /// Guarantee 9.
 #[tokio::test]
 async fn a_thousand_waiters_cost_one_subscription_and_one_attempt_per_release() {
     const WAITERS: u64 = 1_000;
-    let scene = Scene::start();
-    let locks = scene.client_with(patient().sharing(Duration::ZERO)).await;
+    let (scene, locks) = Scene::with_client_of(patient().sharing(Duration::ZERO)).await;
     let guard = locks.rlock("a").lock().await.unwrap();
     let before = scene.server.calls("evalsha");
     let asked = Arc::new(AtomicU64::new(0));
@@ -173,8 +168,7 @@ async fn a_thousand_waiters_cost_one_subscription_and_one_attempt_per_release() 
     println!("{attempts} attempts for {releases} releases");
     assert!(attempts as f64 <= 1.2 * releases as f64, "{attempts} attempts for {releases} releases");
     assert_eq!(scene.server.calls("subscribe"), 1);
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// Guarantee 8. `a` and `{a}` are two locks with one channel.
@@ -198,8 +192,7 @@ async fn locks_that_share_a_channel_do_not_wait_for_one_another() {
     let (_, took) = timed(async { tokio::join!(waiting_too, other.unlock()) }).await;
     assert!(took < AT_ONCE, "{took:?}");
     held.unlock().await.unwrap();
-    drop((ours, theirs));
-    scene.end().await;
+    scene.end((ours, theirs)).await;
 }
 
 /// Guarantee 9. Many channels on one connection, subscribed and unsubscribed in few commands.
@@ -230,6 +223,5 @@ async fn one_connection_subscribes_to_any_number_of_channels() {
         guard.unlock().await.unwrap();
     }
     soon(waiting.join_all()).await;
-    drop((ours, theirs));
-    scene.end().await;
+    scene.end((ours, theirs)).await;
 }

@@ -17,21 +17,18 @@ async fn enters(mut lock: Lock<'_, impl BaseLock>) {
 /// So a task that waits for it does not stay behind.
 #[tokio::test]
 async fn it_ends_with_the_hold() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let guard = locks.rlock("a").lock().await.unwrap();
     let wanted = tokio::spawn(guard.wanted());
     guard.unlock().await.unwrap();
     soon(wanted).await.unwrap();
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// Readers of one lock in one client ask together, and all hear of a writer.
 #[tokio::test]
 async fn the_guards_of_a_lock_share_a_question() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let mut guards = Vec::new();
     for _ in 0..10 {
         guards.push(locks.read_write_lock("a").into_read().lock().await.unwrap());
@@ -46,8 +43,7 @@ async fn the_guards_of_a_lock_share_a_question() {
     soon(wanted).await;
     drop(guards);
     soon(writes).await.unwrap();
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// Without the right to ask, and while no server answers, the future waits. The lock works.
@@ -62,6 +58,5 @@ async fn who_may_not_ask_hears_nothing() {
     assert!(timeout(A_QUESTION_LATER, guard.wanted()).await.is_err());
     guard.unlock().await.unwrap();
     soon(waits).await.unwrap();
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }

@@ -68,8 +68,7 @@ async fn ten_thousand_locks_are_renewed_by_one_command_per_hundred() {
     assert!(guards.iter().all(|guard| !guard.is_lost()));
     assert!(scene.server.run::<usize>(&["DBSIZE"]) >= LOCKS);
     release_all(guards).await;
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// A client of a server that has the scripts already, so that each acquire is sent once.
@@ -178,23 +177,20 @@ async fn a_lock_stays_for_its_minimum_hold_time_although_its_lease_ended_for_the
 /// Guarantee 7. One key of a batch was replaced by a value of another type. The others are renewed.
 #[tokio::test]
 async fn one_broken_key_does_not_stop_the_other_renewals() {
-    let scene = Scene::start();
-    let locks = scene.client_with(patient().watchdog_lease(5 * SECOND)).await;
+    let (scene, locks) = Scene::with_client_of(patient().watchdog_lease(5 * SECOND)).await;
     let guards = hold_many(&locks, 10).await;
     scene.server.run::<()>(&["SET", "3", "a string"]);
     only_this_is_lost(guards, "3").await;
     assert_eq!(scene.server.run::<String>(&["GET", "3"]), "a string", "the foreign value must stay");
     scene.server.run::<()>(&["DEL", "3"]);
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// Guarantee 7. Only a foreign command can remove the expiry. Without a new one, the lock of a client that dies would
 /// stay held for ever.
 #[tokio::test]
 async fn a_lock_that_lost_its_expiry_gets_one_again() {
-    let scene = Scene::start();
-    let locks = scene.client_with(patient().watchdog_lease(5 * SECOND)).await;
+    let (scene, locks) = Scene::with_client_of(patient().watchdog_lease(5 * SECOND)).await;
     let lasts = |name| scene.server.run::<i64>(&["PTTL", name]);
     let renewed = locks.rlock("a").lock().await.unwrap();
     scene.server.run::<()>(&["PERSIST", "a"]);
@@ -208,8 +204,7 @@ async fn a_lock_that_lost_its_expiry_gets_one_again() {
     for guard in [inner, outer, renewed] {
         guard.unlock().await.unwrap();
     }
-    drop((lock, locks));
-    scene.end().await;
+    scene.end((lock, locks)).await;
 }
 
 /// Guarantee 7. A renewal that the server refuses for good is retried as rarely as a successful one.
@@ -225,6 +220,5 @@ async fn a_refused_renewal_is_not_retried_in_a_loop() {
     soon(guard.ended()).await.unwrap_err();
     let asked = scene.server.calls("evalsha") - before;
     assert!((1..=10).contains(&asked), "{asked} renewals in a lease"); // in a loop, dozens
-    drop((guard, locks));
-    scene.end().await;
+    scene.end((guard, locks)).await;
 }

@@ -12,8 +12,7 @@ fn hash(scene: &Scene, key: &str) -> BTreeMap<String, String> {
 /// Guarantee 13.
 #[tokio::test]
 async fn keys_fields_and_expiry_are_redissons() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     for name in ["myLock", "{grp}:a", "a b", "ключ"] {
         let mut lock = locks.rlock(name);
         let guards = [lock.lock().await.unwrap(), lock.lock().await.unwrap()];
@@ -35,15 +34,13 @@ async fn keys_fields_and_expiry_are_redissons() {
             guard.unlock().await.unwrap();
         }
     }
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// Guarantee 13.
 #[tokio::test]
 async fn the_release_publishes_a_zero_and_nothing_else_does() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let mut connection = scene.server.connect().unwrap();
     let mut hearing = connection.as_pubsub();
     hearing.psubscribe("*").unwrap();
@@ -67,16 +64,14 @@ async fn the_release_publishes_a_zero_and_nothing_else_does() {
         assert_eq!((message.get_channel_name(), message.get_payload_bytes()), (channel, &b"0"[..]));
     }
     drop(hearing);
-    drop((connection, locks));
-    scene.end().await;
+    scene.end((connection, locks)).await;
 }
 
 /// Guarantee 13. A client that knows only Redisson's rules: its locks make ours wait, and ours make it wait.
 #[tokio::test]
 async fn a_client_that_follows_redissons_rules_interoperates() {
     const CHANNEL: &str = "redisson_lock__channel:{a}";
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let other_owner = "11111111-2222-3333-4444-555555555555:77";
 
     scene.server.run::<()>(&["HINCRBY", "a", other_owner, "1"]);
@@ -98,15 +93,13 @@ async fn a_client_that_follows_redissons_rules_interoperates() {
     assert_eq!(hearing.get_message().unwrap().get_payload_bytes(), b"0");
     assert_eq!(scene.server.run::<u32>(&["EXISTS", "a"]), 0);
     drop(hearing);
-    drop((connection, locks));
-    scene.end().await;
+    scene.end((connection, locks)).await;
 }
 
 /// Guarantee 13. Redisson: testNameMapper.
 #[tokio::test]
 async fn a_name_prefix_is_part_of_all_names() {
-    let scene = Scene::start();
-    let locks = scene.client_with(patient().name_prefix("test::")).await;
+    let (scene, locks) = Scene::with_client_of(patient().name_prefix("test::")).await;
     let mut lock = locks.rlock("lock");
     let guard = lock.lock().await.unwrap();
     assert_eq!((guard.name(), lock.name()), ("lock", "lock"), "the API returns the name without the prefix");
@@ -117,8 +110,7 @@ async fn a_name_prefix_is_part_of_all_names() {
     eventually("the waiter subscribes", || scene.server.channels(), |channels| *channels == [channel]).await;
     guard.unlock().await.unwrap();
     soon(waiting).await.unwrap().unlock().await.unwrap();
-    drop((lock, locks));
-    scene.end().await;
+    scene.end((lock, locks)).await;
 }
 
 /// Guarantee 14. Nothing else is sent before or between.
@@ -164,14 +156,13 @@ async fn acquire_and_release_are_one_round_trip_each() {
             .collect();
         assert!(others.is_empty(), "{others:?}");
     }
-    scene.end().await;
+    scene.end(()).await;
 }
 
 /// Commands about one lock stay in order, whichever handle sends them.
 #[tokio::test]
 async fn the_name_of_a_lock_picks_its_connection() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let used = || {
         let list: String = scene.server.run(&["CLIENT", "LIST", "TYPE", "NORMAL"]);
         list.lines().filter(|client| client.contains("cmd=evalsha")).count()
@@ -184,6 +175,5 @@ async fn the_name_of_a_lock_picks_its_connection() {
         locks.rlock(name.to_string()).lock().await.unwrap().unlock().await.unwrap();
     }
     assert_eq!(used(), 2);
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }

@@ -21,8 +21,7 @@ async fn end(scene: Scene, proxy: Proxy, clients: [LockClient; 2]) {
     for locks in &clients {
         locks.shutdown().await.unwrap();
     }
-    drop((proxy, clients));
-    scene.end().await;
+    scene.end((proxy, clients)).await;
 }
 
 /// Holds this job for another client.
@@ -80,8 +79,7 @@ async fn a_claim_whose_lease_ended_before_its_answer_came_is_not_returned() {
 /// All names of a claim are on one connection, so one answer to a release there says that no copy can follow.
 #[tokio::test]
 async fn each_name_of_a_dropped_claim_is_released_once() {
-    let scene = Scene::start();
-    let locks = scene.client_with(patient().connections(8)).await;
+    let (scene, locks) = Scene::with_client_of(patient().connections(8)).await;
     let jobs = locks.claims("jobs");
     drop(claim(&jobs).await.unwrap()); // its connection is open
     scene.quiet().await;
@@ -95,6 +93,5 @@ async fn each_name_of_a_dropped_claim_is_released_once() {
     throughout(300 * MS, async || assert_eq!(released(), sent + 3)).await;
     locks.shutdown().await.unwrap();
     assert_eq!(released(), sent + 3, "none had to wait until no acquire could run");
-    drop((jobs, locks));
-    scene.end().await;
+    scene.end((jobs, locks)).await;
 }

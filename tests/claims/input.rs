@@ -11,8 +11,7 @@ async fn refused(jobs: &Claims, names: &[&str]) -> Error {
 
 #[tokio::test]
 async fn lists_and_names_that_cannot_be_used_are_refused() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let (jobs, before) = (locks.claims("jobs"), scene.server.scripts());
     assert!(jobs.claim([""; 0]).await.unwrap().is_none(), "of no names, none is free");
     let problem = |error| match error {
@@ -46,8 +45,7 @@ async fn lists_and_names_that_cannot_be_used_are_refused() {
     for names in [["a}b{c", "{x}"], ["ü 1", "\n"], ["jobs", "{jobs}"]] {
         assert_eq!(soon(jobs.claim(names)).await.unwrap().unwrap().name(), names[0]);
     }
-    drop((jobs, locks));
-    scene.end().await;
+    scene.end((jobs, locks)).await;
 }
 
 /// Guarantee 5. Wherever the key stands in the list.
@@ -77,6 +75,5 @@ async fn a_key_with_other_data_is_an_error_and_nothing_is_claimed() {
         scene.server.run::<()>(&["DEL", "{jobs}:2"]);
     }
     assert_eq!(name(&jobs).await, "1");
-    drop(jobs);
-    scene.end().await;
+    scene.end(jobs).await;
 }

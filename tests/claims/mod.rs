@@ -25,8 +25,7 @@ async fn name(jobs: &Claims) -> String {
 /// On the server, a claim is an `RLock`.
 #[tokio::test]
 async fn a_claimed_name_is_an_rlock_with_a_token() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let jobs = locks.claims("jobs");
     let rlock = locks.rlock("{jobs}:1").lock().await.unwrap();
     let claim = claim(&jobs).await.unwrap();
@@ -57,8 +56,7 @@ async fn a_claimed_name_is_an_rlock_with_a_token() {
     claim.unlock().await.unwrap();
     soon(waiting).await.unwrap().unlock().await.unwrap();
     rlock.unlock().await.unwrap();
-    drop((jobs, locks));
-    scene.end().await;
+    scene.end((jobs, locks)).await;
 }
 
 /// Guarantee 14. A claim is one command, however many names are in use, and so is each release.
@@ -88,8 +86,7 @@ async fn a_claim_is_one_command() {
         claim.unlock().await.unwrap();
     }
     sent(201);
-    drop(jobs);
-    scene.end().await;
+    scene.end(jobs).await;
 }
 
 /// A group has one slot. Groups are on all masters.

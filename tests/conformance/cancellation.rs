@@ -388,7 +388,7 @@ impl Sweep {
             soon(client.shutdown()).await.unwrap();
         }
         self.scene.server.run::<()>(&["FLUSHALL"]);
-        self.scene.end().await;
+        self.scene.end(()).await;
     }
 }
 
@@ -462,14 +462,12 @@ pub async fn shutdown_reports_what_it_could_not_release<F: Fixture>() {
     let error = soon(locks.shutdown()).await.unwrap_err();
     assert!(matches!(error, Error::Permission(_)), "{error:?}");
     scene.server.run::<()>(&["FLUSHALL"]);
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// Guarantee 11.
 pub async fn shutdown_releases_what_was_dropped<F: Fixture>() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let mut guards = Vec::new();
     for name in 0..200 {
         guards.push(F::lock(&locks, &format!("{name}")).lock().await.unwrap());
@@ -477,8 +475,7 @@ pub async fn shutdown_releases_what_was_dropped<F: Fixture>() {
     drop(guards);
     locks.shutdown().await.unwrap();
     assert!(scene.server.keys().is_empty(), "every lock is released when `shutdown` returns");
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// Guarantees 11 and 12. A drop never waits and never panics, with or without a runtime.

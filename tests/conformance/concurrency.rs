@@ -30,8 +30,7 @@ async fn count_under_lock<F: Subject>(locks: &LockClient, counter: &Counter) {
 
 /// Guarantee 1. Redisson: testConcurrency_SingleInstance.
 pub async fn tasks_of_one_client_lose_no_update<F: Subject>() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let counter = Arc::new(Counter::default());
     let mut working = JoinSet::new();
     for _ in 0..15 {
@@ -44,8 +43,7 @@ pub async fn tasks_of_one_client_lose_no_update<F: Subject>() {
     }
     soon(working.join_all()).await;
     assert_eq!(counter.0.load(Ordering::SeqCst), 150);
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// Guarantee 1. Redisson: testConcurrency_MultiInstance, testConcurrencyLoop_MultiInstance.
@@ -65,7 +63,7 @@ pub async fn many_clients_lose_no_update<F: Subject>() {
         soon(working.join_all()).await;
         assert_eq!(counter.0.load(Ordering::SeqCst), clients * rounds);
     }
-    scene.end().await;
+    scene.end(()).await;
 }
 
 /// Guarantees 2 and 6. Redisson: RedissonLockExpirationRenewalTest.
@@ -82,6 +80,5 @@ pub async fn locks_work_again_after_the_server_lost_its_data<F: Subject>() {
         renewed(&guard).await;
         guard.unlock().await.unwrap();
     }
-    drop((lock, locks));
-    scene.end().await;
+    scene.end((lock, locks)).await;
 }

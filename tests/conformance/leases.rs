@@ -12,8 +12,7 @@ use crate::support::{LIMIT, MS, SECOND, Scene, eventually, patient, renewed, soo
 /// Redisson: testRemainTimeToLive.
 pub async fn the_lease_is_what_was_asked_for<F: Fixture>() {
     const HOUR: Duration = Duration::from_secs(3_600);
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     for (mut lock, lease) in
         [(F::leased(&locks, "test-lock:1", HOUR), HOUR), (F::lock(&locks, "test-lock:1"), 30 * SECOND)]
     {
@@ -26,14 +25,12 @@ pub async fn the_lease_is_what_was_asked_for<F: Fixture>() {
         guard.unlock().await.unwrap();
         assert_eq!(lock.remaining_lease().await.unwrap(), None);
     }
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// Guarantee 4. Redisson: testRemainTimeToLive2. In Redisson, a re-entry with a shorter lease shortens it.
 pub async fn reentry_and_partial_release_never_shorten_the_lease<F: Lending>() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let mut owner = locks.owner();
     let mut lock = F::leased(&locks, "a", 60 * SECOND);
     let [one, two, three] =
@@ -56,8 +53,7 @@ pub async fn reentry_and_partial_release_never_shorten_the_lease<F: Lending>() {
         F::lock(&locks, "b").remaining_lease().await.unwrap().expect("the lock is held").duration().unwrap();
     assert!(left > 50 * SECOND, "the partial release set it to {left:?}");
     outer.unlock().await.unwrap();
-    drop((owner, lock, locks));
-    scene.end().await;
+    scene.end((owner, lock, locks)).await;
 }
 
 /// Guarantees 6 and 8. Redisson: testExpire.
@@ -76,8 +72,7 @@ pub async fn a_fixed_lease_ends<F: Subject>() {
     soon(ended).await.unwrap_err();
     assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
     rival.unlock().await.unwrap();
-    drop((ours, theirs));
-    scene.end().await;
+    scene.end((ours, theirs)).await;
 }
 
 /// Guarantee 7. Redisson: testLockReentrantRenew.
@@ -95,8 +90,7 @@ pub async fn a_watchdog_lease_does_not_end<F: Subject>() {
         renewed(&guard).await;
         guard.unlock().await.unwrap();
     }
-    drop((lock, rival, locks));
-    scene.end().await;
+    scene.end((lock, rival, locks)).await;
 }
 
 /// Redisson: testAutoExpire.
@@ -111,8 +105,7 @@ pub async fn a_leaked_lease_ends<F: Fixture>() {
     again.unlock().await.unwrap();
     assert!(lock.is_locked().await.unwrap(), "a partial release does not release the leaked hold");
     soon(F::rival(&locks, "a").lock()).await.unwrap().unlock().await.unwrap();
-    drop((lock, locks));
-    scene.end().await;
+    scene.end((lock, locks)).await;
 }
 
 /// `max_hold` ends a hold that is renewed, and one that is shorter than a lease.
@@ -136,16 +129,14 @@ pub async fn a_hold_ends_after_max_hold<F: Subject>() {
     // The first is longer than a lease, so it is renewed, and most of its last lease is left at the end. The second is
     // shorter than a lease, so it is never renewed.
     tokio::join!(ends(&short, "a", 5_500 * MS), ends(&long, "b", SECOND));
-    drop((short, long));
-    scene.end().await;
+    scene.end((short, long)).await;
 }
 
 /// Time spent waiting does not count.
 pub async fn max_hold_counts_from_the_grant<F: Fixture>() {
     const MOST: Duration = Duration::from_secs(10);
     const WAIT: Duration = Duration::from_secs(3);
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let rival = F::rival(&locks, "a").lock().await.unwrap();
     let mut lock = F::bounded(&locks, "a", MOST);
     let holding = async {
@@ -158,15 +149,13 @@ pub async fn max_hold_counts_from_the_grant<F: Fixture>() {
     let guard = guard.unwrap();
     assert!(guard.remaining() > MOST - WAIT, "{:?}", guard.remaining());
     guard.unlock().await.unwrap();
-    drop((lock, locks));
-    scene.end().await;
+    scene.end((lock, locks)).await;
 }
 
 /// A guard that is released or dropped too soon leaves the lock held until the least time is over. Then a waiter is woken.
 pub async fn a_lock_stays_held_for_its_least_time<F: Subject>() {
     const LEAST: Duration = Duration::from_secs(2);
-    let scene = Scene::start();
-    let (locks, other) = (scene.client().await, scene.client().await);
+    let (scene, locks, other) = Scene::with_two_clients().await;
     let mut lock = F::kept(&locks, "a", LEAST);
     for is_dropped in [false, true] {
         let start = Instant::now();
@@ -193,14 +182,12 @@ pub async fn a_lock_stays_held_for_its_least_time<F: Subject>() {
     eventually("the least time is over", || Instant::now() > end, |&is_over| is_over).await;
     guard.unlock().await.unwrap();
     drop(F::rival(&other, "a").try_lock().await.unwrap().expect("it is free"));
-    drop((lock, locks, other));
-    scene.end().await;
+    scene.end((lock, locks, other)).await;
 }
 
 /// Guarantees 4 and 6.
 pub async fn a_lease_can_be_extended<F: Fixture>() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let mut lock = F::leased(&locks, "a", 20 * SECOND);
     let guard = lock.lock().await.unwrap();
     guard.extend(60 * SECOND).await.unwrap();
@@ -221,8 +208,7 @@ pub async fn a_lease_can_be_extended<F: Fixture>() {
         "the server no longer has the hold"
     );
     assert!(guard.is_lost());
-    drop((guard, lock, locks));
-    scene.end().await;
+    scene.end((guard, lock, locks)).await;
 }
 
 /// Guarantee 4.
@@ -242,14 +228,12 @@ pub async fn a_watchdog_hold_and_a_fixed_lease_do_not_shorten_each_other<F: Lend
     inner.unlock().await.unwrap();
     assert!(!watched.is_lost());
     watched.unlock().await.unwrap();
-    drop((owner, locks));
-    scene.end().await;
+    scene.end((owner, locks)).await;
 }
 
 /// Guarantee 6.
 pub async fn run_stops_the_work_when_the_lock_is_lost<F: Subject>() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let lasting = F::lock(&locks, "b").lock().await.unwrap();
     assert_eq!(lasting.run(async { 42 }).await.unwrap(), 42);
     lasting.unlock().await.unwrap();
@@ -266,14 +250,12 @@ pub async fn run_stops_the_work_when_the_lock_is_lost<F: Subject>() {
         matches!(guard.run(async { 42 }).await, Err(Lost { .. })),
         "on a lost hold, `run` starts no work"
     );
-    drop((guard, locks));
-    scene.end().await;
+    scene.end((guard, locks)).await;
 }
 
 /// Guarantees 2 and 6. Whatever is asked or said twice has the same answer.
 pub async fn what_a_second_time_does<F: Subject>() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let lost = F::leased(&locks, "a", 500 * MS).lock().await.unwrap();
     let ended = [lost.ended(), lost.ended()];
     for ended in ended {
@@ -289,8 +271,7 @@ pub async fn what_a_second_time_does<F: Subject>() {
         soon(ended).await.unwrap();
         locks.shutdown().await.unwrap();
     }
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// Guarantee 6. Redisson: testAutoExpire, testLockIsNotRenewedAfterInterruptedTryLock.
@@ -306,6 +287,5 @@ pub async fn the_locks_of_a_client_that_shut_down_expire<F: Subject>() {
     rival.unlock().await.unwrap();
     assert!(matches!(F::lock(&locks, "b").lock().await, Err(Error::Closed)));
     assert!(matches!(F::lock(&locks, "b").try_lock().await, Err(Error::Closed)));
-    drop((guard, locks, other));
-    scene.end().await;
+    scene.end((guard, locks, other)).await;
 }

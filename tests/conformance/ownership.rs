@@ -9,8 +9,7 @@ use tokio::time::timeout;
 
 /// Redisson: testLockUnlock, testIsLocked, testIsHeldByCurrentThread, testIsHeldByCurrentThreadOtherThread.
 pub async fn a_lock_is_free_held_and_free_again<F: Fixture>() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let (mut lock, rival) = (F::lock(&locks, "a"), F::rival(&locks, "a"));
     for _ in 0..2 {
         assert!(!lock.is_locked().await.unwrap());
@@ -23,14 +22,12 @@ pub async fn a_lock_is_free_held_and_free_again<F: Fixture>() {
         guard.unlock().await.unwrap();
     }
     assert!(!lock.is_locked().await.unwrap());
-    drop((lock, rival, locks));
-    scene.end().await;
+    scene.end((lock, rival, locks)).await;
 }
 
 /// Guarantee 1. Redisson: testReentrancy, testIsLockedOtherThread.
 pub async fn a_rival_is_refused<F: Subject>() {
-    let scene = Scene::start();
-    let (ours, theirs) = (scene.client().await, scene.client().await);
+    let (scene, ours, theirs) = Scene::with_two_clients().await;
     let guard = F::lock(&ours, "a").lock().await.unwrap();
     for client in [&ours, &theirs] {
         let mut rival = F::rival(client, "a");
@@ -41,14 +38,12 @@ pub async fn a_rival_is_refused<F: Subject>() {
     for client in [&ours, &theirs] {
         F::rival(client, "a").try_lock().await.unwrap().expect("the lock is free").unlock().await.unwrap();
     }
-    drop((ours, theirs));
-    scene.end().await;
+    scene.end((ours, theirs)).await;
 }
 
 /// Guarantee 14. A call for what is free, a call that is refused, and a release.
 pub async fn what_a_call_costs<F: Subject>() {
-    let scene = Scene::start();
-    let (locks, beside) = (scene.client().await, scene.client().await);
+    let (scene, locks, beside) = Scene::with_two_clients().await;
     let (mut lock, mut rival) = (F::lock(&locks, "a"), F::rival(&beside, "a"));
     // The scripts are loaded.
     for _ in 0..2 {
@@ -69,14 +64,12 @@ pub async fn what_a_call_costs<F: Subject>() {
         guard.unlock().await.unwrap();
         assert_eq!(sent(), F::COMMANDS, "to release it");
     }
-    drop((lock, rival, locks, beside));
-    scene.end().await;
+    scene.end((lock, rival, locks, beside)).await;
 }
 
 /// An owner of the same client, or of another one.
 pub async fn a_holder_hears_that_an_owner_waits<F: Subject>() {
-    let scene = Scene::start();
-    let (locks, beside) = (scene.client().await, scene.client().await);
+    let (scene, locks, beside) = Scene::with_two_clients().await;
     for client in [&locks, &beside] {
         let guard = F::lock(&locks, "a").lock().await.unwrap();
         let mut wanted = Box::pin(guard.wanted());
@@ -88,14 +81,12 @@ pub async fn a_holder_hears_that_an_owner_waits<F: Subject>() {
         guard.unlock().await.unwrap();
         soon(waits).await.unwrap();
     }
-    drop((locks, beside));
-    scene.end().await;
+    scene.end((locks, beside)).await;
 }
 
 /// Guarantee 3. Redisson: testReentrancy, testGetHoldCount.
 pub async fn a_handle_reenters<F: Fixture>() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let mut lock = F::lock(&locks, "a");
     assert_eq!(lock.hold_count(), 0);
     let outer = lock.lock().await.unwrap();
@@ -116,14 +107,12 @@ pub async fn a_handle_reenters<F: Fixture>() {
     inner.unlock().await.unwrap();
     assert_eq!(lock.hold_count(), 0);
     assert!(!lock.is_locked().await.unwrap());
-    drop((lock, locks));
-    scene.end().await;
+    scene.end((lock, locks)).await;
 }
 
 /// Guarantee 3.
 pub async fn an_owner_reenters_by_name<F: Lending>() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let (mut me, mut other) = (locks.owner(), locks.owner());
     let outer = F::lent(&mut me, "a").lock().await.unwrap();
     let inner = F::lent(&mut me, "a").lock().await.unwrap();
@@ -134,14 +123,12 @@ pub async fn an_owner_reenters_by_name<F: Lending>() {
     for guard in [outer, inner, beside] {
         guard.unlock().await.unwrap();
     }
-    drop((me, other, locks));
-    scene.end().await;
+    scene.end((me, other, locks)).await;
 }
 
 /// Guarantee 2. Redisson: testUnlockFail, testExpire.
 pub async fn only_the_owner_releases<F: Fixture>() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let mut lock = F::lock(&locks, "a");
     let stale = lock.lock().await.unwrap();
     assert!(lock.force_unlock().await.unwrap());
@@ -151,14 +138,12 @@ pub async fn only_the_owner_releases<F: Fixture>() {
     assert!(matches!(stale.unlock().await, Err(Error::NotHeld(lost)) if lost.lock.name == lock.name()));
     assert!(rival.is_locked().await.unwrap(), "the rival's hold is not touched");
     theirs.unlock().await.unwrap();
-    drop((lock, rival, locks));
-    scene.end().await;
+    scene.end((lock, rival, locks)).await;
 }
 
 /// Guarantee 2.
 pub async fn releasing_a_hold_that_is_gone_returns_not_held<F: Fixture>() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let mut lock = F::lock(&locks, "a");
     let outer = lock.lock().await.unwrap();
     let inner = lock.lock().await.unwrap();
@@ -176,14 +161,12 @@ pub async fn releasing_a_hold_that_is_gone_returns_not_held<F: Fixture>() {
     assert!(matches!(outer.unlock().await, Err(Error::NotHeld { .. })));
     assert!(lock.is_locked().await.unwrap(), "the old guard did not end the new hold");
     anew.unlock().await.unwrap();
-    drop((lock, locks));
-    scene.end().await;
+    scene.end((lock, locks)).await;
 }
 
 /// Guarantee 8. Redisson: testForceUnlock.
 pub async fn force_unlock_ends_the_hold_and_wakes_a_waiter<F: Fixture>() {
-    let scene = Scene::start();
-    let (ours, theirs) = (scene.client().await, scene.client().await);
+    let (scene, ours, theirs) = Scene::with_two_clients().await;
     assert!(!F::lock(&ours, "a").force_unlock().await.unwrap(), "no owner holds the lock");
     let mut lock = F::lock(&ours, "a");
     let guards = [lock.lock().await.unwrap(), lock.lock().await.unwrap()];
@@ -195,25 +178,21 @@ pub async fn force_unlock_ends_the_hold_and_wakes_a_waiter<F: Fixture>() {
     assert!(F::lock(&theirs, "a").force_unlock().await.unwrap());
     soon(waiting).await.unwrap().unwrap();
     drop(guards);
-    drop((lock, ours, theirs));
-    scene.end().await;
+    scene.end((lock, ours, theirs)).await;
 }
 
 /// Guarantee 11.
 pub async fn a_dropped_guard_frees_the_lock_for_its_handle_at_once<F: Fixture>() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let mut lock = F::lock(&locks, "a");
     for _ in 0..100 {
         drop(lock.try_lock().await.unwrap().expect("its own hold does not block it"));
     }
-    drop((lock, locks));
-    scene.end().await;
+    scene.end((lock, locks)).await;
 }
 
 pub async fn inspect_shows_the_holder<F: Fixture>() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     assert_eq!(locks.inspect("a").await.unwrap(), None);
     let mut lock = F::leased(&locks, "a", LIMIT);
     let guards = [lock.lock().await.unwrap(), lock.lock().await.unwrap()];
@@ -229,6 +208,5 @@ pub async fn inspect_shows_the_holder<F: Fixture>() {
     for guard in guards {
         guard.unlock().await.unwrap();
     }
-    drop((lock, locks));
-    scene.end().await;
+    scene.end((lock, locks)).await;
 }

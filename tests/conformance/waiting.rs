@@ -40,8 +40,7 @@ pub async fn a_waiter_is_woken_by_the_release<F: Subject>() {
         assert!(woken < 10 * SECOND, "woken after {woken:?}, not by the message");
         scene.quiet().await;
     }
-    drop((ours, theirs));
-    scene.end().await;
+    scene.end((ours, theirs)).await;
 }
 
 /// Redisson: testTryLockWait.
@@ -70,8 +69,7 @@ pub async fn a_wait_times_out<F: Subject>() {
     }
     guard.unlock().await.unwrap();
     soon(in_front).await.unwrap().unwrap();
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// Guarantee 8.
@@ -91,13 +89,11 @@ pub async fn a_waiter_gets_a_lock_whose_lease_ended<F: Subject>() {
         rival.unlock().await.unwrap();
         drop(guard);
     }
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 pub async fn waiters_of_one_process_are_served_in_order<F: Subject>() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let guard = F::rival(&locks, "a").lock().await.unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut waiting = Vec::new();
@@ -123,13 +119,11 @@ pub async fn waiters_of_one_process_are_served_in_order<F: Subject>() {
         soon(waiter).await.unwrap();
     }
     assert_eq!(*order.lock().unwrap(), (0..40).collect::<Vec<_>>());
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 pub async fn a_client_that_shuts_down_wakes_its_waiters<F: Subject>() {
-    let scene = Scene::start();
-    let (ours, theirs) = (scene.client().await, scene.client().await);
+    let (scene, ours, theirs) = Scene::with_two_clients().await;
     let guard = F::lock(&theirs, "a").lock().await.unwrap();
     let waiting: Vec<_> = (0..3)
         .map(|_| {
@@ -143,8 +137,7 @@ pub async fn a_client_that_shuts_down_wakes_its_waiters<F: Subject>() {
         assert!(matches!(soon(waiter).await.unwrap(), Err(Error::Closed)));
     }
     guard.unlock().await.unwrap();
-    drop((ours, theirs));
-    scene.end().await;
+    scene.end((ours, theirs)).await;
 }
 
 /// Guarantee 17. Redisson: testRedisFailed.

@@ -6,8 +6,7 @@ use crate::support::{LIMIT, Scene, soon};
 /// Guarantee 9.
 #[tokio::test]
 async fn re_entry_does_not_queue_and_a_try_does_not_overtake() {
-    let scene = Scene::start();
-    let locks = scene.client_with(config()).await;
+    let (scene, locks) = Scene::with_client_of(config()).await;
     let mut lock = locks.fair_lock("a");
     let outer = lock.lock().await.unwrap();
     let waiting = waits(&scene, &locks, 0).await;
@@ -20,15 +19,13 @@ async fn re_entry_does_not_queue_and_a_try_does_not_overtake() {
     assert!(locks.fair_lock("a").try_lock().await.unwrap().is_none(), "it is the turn of the first waiter");
     soon(waiting).await.unwrap();
     assert!(outer.unlock().await.is_err());
-    drop((lock, locks));
-    scene.end().await;
+    scene.end((lock, locks)).await;
 }
 
 /// The same for a waiter of Java, which sends no heartbeats.
 #[tokio::test]
 async fn force_unlock_of_an_rlock_tells_a_waiter_of_java() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let guard = locks.fair_lock("a").lock().await.unwrap();
     java_queues(&scene);
     let mut connection = scene.server.connect().unwrap();
@@ -41,6 +38,5 @@ async fn force_unlock_of_an_rlock_tells_a_waiter_of_java() {
     assert_eq!(queue(&scene), ["java:1"]);
     scene.server.run::<()>(&["DEL", QUEUE, SCORES]);
     drop(hearing);
-    drop((connection, locks));
-    scene.end().await;
+    scene.end((connection, locks)).await;
 }

@@ -7,8 +7,7 @@ use crate::support::{Child, LIMIT, Scene, timed};
 /// while the lock is free.
 #[tokio::test]
 async fn a_dead_process_is_passed_over() {
-    let scene = Scene::start();
-    let locks = scene.client_with(config()).await;
+    let (scene, locks) = Scene::with_client_of(config()).await;
     for (signal, waiters) in [("KILL", 1), ("STOP", 1), ("KILL", 20)] {
         let guard = locks.fair_lock("a").lock().await.unwrap();
         let dead = Child::start("fair::child", &waiters.to_string(), &scene.server.url());
@@ -22,6 +21,5 @@ async fn a_dead_process_is_passed_over() {
         drop(dead);
     }
     scene.server.run::<()>(&["FLUSHALL"]);
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }

@@ -55,7 +55,7 @@ async fn the_cost_of_an_operation_does_not_grow_with_the_queue() {
         println!("{waiters} waiters, with Java {java}: {costs:?}");
         found.push(costs);
         scene.server.run::<()>(&["FLUSHALL"]);
-        scene.end().await;
+        scene.end(()).await;
     }
     assert_eq!(found[0], found[1]);
     assert_eq!(found[2], found[3], "with Java");
@@ -64,8 +64,7 @@ async fn the_cost_of_an_operation_does_not_grow_with_the_queue() {
 /// Guarantee 11. If every waiting process dies, no key of the queue stays for ever.
 #[tokio::test]
 async fn every_key_of_the_queue_expires() {
-    let scene = Scene::start();
-    let locks = scene.client_with(config()).await;
+    let (scene, locks) = Scene::with_client_of(config()).await;
     let guard = locks.fair_lock("a").lock().await.unwrap();
     let waiting = waits(&scene, &locks, 0).await;
     let second = waits(&scene, &locks, 1).await;
@@ -78,8 +77,7 @@ async fn every_key_of_the_queue_expires() {
     guard.unlock().await.unwrap();
     soon(waiting).await.unwrap();
     soon(second).await.unwrap();
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// A server that cannot keep up does not get more attempts for that.
@@ -104,8 +102,7 @@ async fn attempts_that_time_out_back_off() {
     guard.unlock().await.unwrap();
     soon(waiting.join_all()).await;
     soon(locks.shutdown()).await.unwrap();
-    drop((locks, beside));
-    scene.end().await;
+    scene.end((locks, beside)).await;
 }
 
 /// A script reads the queue in parts of 100 waiters. The model (`tests/model/`) has shorter queues.
@@ -140,5 +137,5 @@ async fn a_waiter_counts_all_java_clients_in_front() {
         assert!(score <= expected && expected < score + 20_000, "{score}, not {expected}, behind {count}");
     }
     server.run::<()>(&["FLUSHALL"]);
-    scene.end().await;
+    scene.end(()).await;
 }

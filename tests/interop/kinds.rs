@@ -35,8 +35,7 @@ async fn a_spin_lock_excludes_and_is_found_free_by_polling() {
     assert!(took < HAND_OFF, "{took:?}");
     spin.unlock("a").await.unwrap();
     java.end(&scene).await;
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// Guarantees 1 and 8. `getNonReentrantLock` and `getNonReentrantFairLock` have the keys and the messages of the reentrant ones. Redisson has them from
@@ -104,8 +103,7 @@ async fn a_read_write_lock_on_the_same_name_is_refused_by_rust_and_not_by_java()
         scene.server.run::<()>(&["FLUSHALL"]);
     }
     java.end(&scene).await;
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// Guarantee 5. On the name of an `RLock` or a fair lock, a read-write lock is an error in Rust, whichever side holds
@@ -145,8 +143,7 @@ async fn a_read_write_lock_in_rust_does_not_mix_with_other_kinds() {
     refused(&locks).await;
     guard.unlock().await.unwrap();
     java.end(&scene).await;
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 async fn refused(locks: &LockClient) {

@@ -56,7 +56,7 @@ pub async fn no_update_is_lost<R: Row>() {
     }
     scene.server.run::<()>(&["DEL", COUNTER]);
     java.end(&scene).await;
-    scene.end().await;
+    scene.end(()).await;
 }
 
 /// The part of one Rust process. Returns how often it counted.

@@ -77,7 +77,7 @@ impl Stage {
     async fn end(self) {
         self.java.end(&self.scene).await;
         drop(self.locks);
-        self.scene.end().await;
+        self.scene.end(()).await;
     }
 }
 

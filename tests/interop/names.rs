@@ -15,7 +15,7 @@ pub async fn a_name_mapper_is_a_name_prefix<R: Row>() {
     // Before 3.20.1 the name of a read-write lock was mapped twice (redisson/redisson#4925).
     if R::Rust::IS_READ_WRITE && !java.is_at_least(3, 21) {
         java.end(&scene).await;
-        return scene.end().await;
+        return scene.end(()).await;
     }
     let locks = scene.client_with(LockConfig::builder().name_prefix("app:")).await;
     let guard = R::Rust::lock(&locks, "a").lock().await.unwrap();
@@ -28,8 +28,7 @@ pub async fn a_name_mapper_is_a_name_prefix<R: Row>() {
     assert!(R::Rust::rival(&locks, "a").try_lock().await.unwrap().is_none());
     holder.unlock("a").await.unwrap();
     java.end(&scene).await;
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// Guarantee 13.
@@ -54,8 +53,7 @@ pub async fn names_with_braces_mean_the_same_lock<R: Row>() {
 
 /// Guarantee 13. Redisson encodes values, but not the owners and counts of locks.
 pub async fn the_codec_does_not_matter<R: Row>() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let (kryo, text) = (Java::start(&scene).await, Java::with(&scene, &["text"]).await);
     for java in [&kryo, &text] {
         let holder = actor::<R>(java, "holder");
@@ -67,6 +65,5 @@ pub async fn the_codec_does_not_matter<R: Row>() {
     }
     kryo.end(&scene).await;
     text.end(&scene).await;
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }

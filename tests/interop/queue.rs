@@ -62,7 +62,7 @@ impl Mixed {
     async fn end(self) {
         self.java.end(&self.scene).await;
         drop(self.locks);
-        self.scene.end().await;
+        self.scene.end(()).await;
     }
 }
 

@@ -146,8 +146,7 @@ pub async fn rust_gets_the_lock_of_a_killed_jvm<R: Row>() {
     let guard = soon(waiting).await;
     assert!(start.elapsed() >= left, "{:?} of {left:?}", start.elapsed());
     guard.unwrap().unlock().await.unwrap();
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 pub async fn java_gets_the_lock_of_a_killed_rust_process<R: Row>() {
@@ -165,7 +164,7 @@ pub async fn java_gets_the_lock_of_a_killed_rust_process<R: Row>() {
     waiter.unlock("a").await.unwrap();
     drop(holder);
     java.end(&scene).await;
-    scene.end().await;
+    scene.end(()).await;
 }
 
 /// Guarantee 2.

@@ -38,8 +38,7 @@ fn candidate(locks: &LockClient, said: &[u8]) -> Candidate {
 
 #[tokio::test]
 async fn followers_learn_who_leads_and_what_it_announces() {
-    let scene = Scene::start();
-    let locks = scene.client_with(patient().identity("billing-7")).await;
+    let (scene, locks) = Scene::with_client_of(patient().identity("billing-7")).await;
     let beside = scene.client().await;
     let mut watch = LeaderWatch::new(&beside, "a");
     let mut first = run(candidate(&locks, b"10.0.0.7:9000"));
@@ -65,18 +64,16 @@ async fn followers_learn_who_leads_and_what_it_announces() {
     silent.end().await;
     drop((watch, locks, beside));
     forget_counter(&scene);
-    scene.end().await; // nothing is left
+    scene.end(()).await; // nothing is left
 }
 
 #[tokio::test]
 async fn an_announcement_that_is_too_long_is_refused() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let said = vec![b'a'; 4_097];
     let wrong = Candidate::new(&locks, "a").announce(said).unwrap_err();
     assert_eq!((wrong.field(), wrong.problem()), ("announcement", "must be at most 4096 bytes long"));
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// If one reply is lost, there is time for another try. Each announcement lasts for what was left of the lease, at least two thirds of it.
@@ -120,14 +117,13 @@ async fn without_the_right_to_announce_a_leader_leads_and_says_so_once() {
     assert_eq!(events.text().matches("a leader cannot announce itself").count(), 1);
     drop((watch, locks));
     forget_counter(&scene);
-    scene.end().await;
+    scene.end(()).await;
 }
 
 /// A watch that ends unsubscribes, and one beside it goes on.
 #[tokio::test]
 async fn the_last_watch_of_a_client_ends_the_subscription() {
-    let scene = Scene::start();
-    let (locks, beside) = (scene.client().await, scene.client().await);
+    let (scene, locks, beside) = Scene::with_two_clients().await;
     let (mut one, mut other) = (LeaderWatch::new(&beside, "a"), LeaderWatch::new(&beside, "a"));
     nobody(&mut one).await;
     nobody(&mut other).await;
@@ -143,5 +139,5 @@ async fn the_last_watch_of_a_client_ends_the_subscription() {
     running.end().await;
     drop((locks, beside));
     forget_counter(&scene);
-    scene.end().await;
+    scene.end(()).await;
 }

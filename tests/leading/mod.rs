@@ -65,8 +65,7 @@ impl Running {
 
 #[tokio::test]
 async fn the_result_of_the_work_comes_back_and_the_leadership_is_free() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let mut candidate = Candidate::new(&locks, "a");
     let first = candidate.run(async |leadership: Leadership| leadership).await.unwrap();
     assert!(first.is_over() && first.remaining().is_zero());
@@ -75,7 +74,7 @@ async fn the_result_of_the_work_comes_back_and_the_leadership_is_free() {
     assert!(second > first.term());
     drop((candidate, locks));
     forget_counter(&scene);
-    scene.end().await;
+    scene.end(()).await;
 }
 
 /// A call of the same client that waits in the same way is reported. So the candidate waited for longer than a lease without a report: one
@@ -115,39 +114,35 @@ async fn a_candidate_that_stands_by_for_a_lease_logs_nothing_and_asks_for_no_lis
     drop(collecting);
     drop((candidate, lock, locks, leader));
     forget_counter(&scene);
-    scene.end().await;
+    scene.end(()).await;
 }
 
 /// The work ended, but the leadership was removed before.
 #[tokio::test]
 async fn work_without_leadership_at_its_end_is_an_error() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let work = async |_| locks.rlock("a").force_unlock().await.unwrap();
     let result = Candidate::new(&locks, "a").run(work).await;
     assert!(matches!(result, Err(Error::NotHeld(_))), "{result:?}");
     drop(locks);
     forget_counter(&scene);
-    scene.end().await;
+    scene.end(()).await;
 }
 
 #[tokio::test]
 async fn errors_that_do_not_pass_end_a_campaign() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let result = Candidate::new(&locks, "").run(async |_| ()).await;
     assert!(matches!(result, Err(Error::InvalidName { .. })), "{result:?}");
     locks.shutdown().await.unwrap();
     let result = Candidate::new(&locks, "a").run(async |_| ()).await;
     assert!(matches!(result, Err(Error::Closed)), "{result:?}");
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 #[tokio::test]
 async fn work_that_panics_frees_the_leadership() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let mut candidate = Candidate::new(&locks, "a");
     let (sender, mut begins) = unbounded_channel();
     let task = tokio::spawn(async move {
@@ -164,5 +159,5 @@ async fn work_that_panics_frees_the_leadership() {
     assert!(next > leadership.term());
     drop(locks);
     forget_counter(&scene);
-    scene.end().await;
+    scene.end(()).await;
 }

@@ -10,8 +10,7 @@ use crate::support::{MS, SECOND, Scene, at_most, eventually, fixed, listens, soo
 /// The end of such a term is planned. A term is so short here that its hold always ends before the candidate steps down.
 #[tokio::test]
 async fn a_term_that_ends_by_its_options_is_no_lost_lock() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     for options in [at_most(100 * MS), fixed(100 * MS)] {
         let events = Events::default();
         let collecting = events.collect();
@@ -35,13 +34,12 @@ async fn a_term_that_ends_by_its_options_is_no_lost_lock() {
     running.end().await;
     drop(locks);
     forget_counter(&scene);
-    scene.end().await;
+    scene.end(()).await;
 }
 
 #[tokio::test]
 async fn a_handle_tells_whether_its_candidate_leads() {
-    let scene = Scene::start();
-    let (locks, beside) = (scene.client().await, scene.client().await);
+    let (scene, locks, beside) = Scene::with_two_clients().await;
     let (one, other) = (Candidate::new(&locks, "a"), Candidate::new(&beside, "a"));
     let handles = [one.handle(), other.handle()];
     let lead = || handles.each_ref().map(|handle| handle.is_leading());
@@ -61,27 +59,25 @@ async fn a_handle_tells_whether_its_candidate_leads() {
     assert_eq!(lead(), [false, false]);
     drop((locks, beside));
     forget_counter(&scene);
-    scene.end().await;
+    scene.end(()).await;
 }
 
 #[tokio::test]
 async fn a_shortest_hold_keeps_no_other_candidate_out() {
-    let scene = Scene::start();
-    let (locks, beside) = (scene.client().await, scene.client().await);
+    let (scene, locks, beside) = Scene::with_two_clients().await;
     let options = LockOptions::builder().min_hold(600 * SECOND).build().unwrap();
     let mut first = Candidate::new(&locks, "a").with(&options);
     soon(first.run(async |_: Leadership| ())).await.unwrap();
     soon(Candidate::new(&beside, "a").run(async |_: Leadership| ())).await.unwrap();
     drop((first, locks, beside));
     forget_counter(&scene);
-    scene.end().await;
+    scene.end(()).await;
 }
 
 /// The lines of docs/getting-started.md, at a signal: the next candidate leads at once, and not after a lease.
 #[tokio::test]
 async fn a_candidate_that_is_ended_by_a_signal_leaves_nothing_behind() {
-    let scene = Scene::start();
-    let (locks, beside) = (scene.client().await, scene.client().await);
+    let (scene, locks, beside) = Scene::with_two_clients().await;
     let mut candidate = Candidate::new(&locks, "a");
     let handle = candidate.handle();
     let signal = eventually("it leads", || handle.is_leading(), |&leads| leads);
@@ -94,5 +90,5 @@ async fn a_candidate_that_is_ended_by_a_signal_leaves_nothing_behind() {
     soon(Candidate::new(&beside, "a").run(async |_: Leadership| ())).await.unwrap();
     drop((candidate, locks, beside));
     forget_counter(&scene);
-    scene.end().await;
+    scene.end(()).await;
 }

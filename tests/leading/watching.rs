@@ -52,14 +52,13 @@ async fn twenty_watches_ask_for_no_list_of_connections() {
     following.end().await;
     drop((first, next, beside));
     forget_counter(&scene);
-    scene.end().await;
+    scene.end(()).await;
 }
 
 /// Without the announcement of a candidate, the list tells who holds the lock, and is asked for once.
 #[tokio::test]
 async fn a_leader_that_announces_nothing_is_looked_up_once() {
-    let scene = Scene::start();
-    let locks = scene.client_with(patient().identity("silent")).await;
+    let (scene, locks) = Scene::with_client_of(patient().identity("silent")).await;
     let guard = locks.fenced_lock("a").lock().await.unwrap();
     let mut watch = LeaderWatch::new(&locks, "a");
     let leader = change(&mut watch).await.unwrap();
@@ -77,7 +76,7 @@ async fn a_leader_that_announces_nothing_is_looked_up_once() {
     assert_eq!(scene.server.calls("client|list"), 1);
     drop(locks);
     forget_counter(&scene);
-    scene.end().await;
+    scene.end(()).await;
 }
 
 /// The watch is on one runtime, and that of its client ends.
@@ -95,15 +94,13 @@ async fn a_watch_learns_at_once_that_the_runtime_of_its_client_ended() {
     let (result, took) = timed(waiting).await;
     let result = result.unwrap();
     assert!(matches!(result, Err(Error::RuntimeGone)) && took < 5 * SECOND, "{result:?} after {took:?}");
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// A watch can outlive its client.
 #[tokio::test]
 async fn a_watch_listens_no_longer_after_a_shutdown() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let (mut watch, mut unused) = (LeaderWatch::new(&locks, "a"), LeaderWatch::new(&locks, "b"));
     assert_eq!(change(&mut watch).await, None);
     listens(&scene.server).await;
@@ -114,6 +111,5 @@ async fn a_watch_listens_no_longer_after_a_shutdown() {
         assert!(matches!(soon(watch.changed()).await, Err(Error::Closed)));
     }
     assert!(scene.server.channels().is_empty());
-    drop((watch, unused, locks));
-    scene.end().await;
+    scene.end((watch, unused, locks)).await;
 }

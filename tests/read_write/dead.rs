@@ -27,5 +27,5 @@ async fn the_last_living_reader_among_many_frees_the_lock() {
         assert!(!scene.server.run::<bool>(&["HEXISTS", "a", &owner(0)]), "round {round}");
         scene.server.run::<()>(&["FLUSHALL"]);
     }
-    scene.end().await;
+    scene.end(()).await;
 }

@@ -8,8 +8,7 @@ use crate::support::{SECOND, Scene, soon};
 /// Guarantee 3. Redisson: testWR, testWriteReadReentrancy, testWriteLock, testHoldCount.
 #[tokio::test]
 async fn a_writer_can_read_and_downgrade() {
-    let scene = Scene::start();
-    let (ours, theirs) = (scene.client().await, scene.client().await);
+    let (scene, ours, theirs) = Scene::with_two_clients().await;
     let mut lock = ours.read_write_lock("a");
     let outer = lock.write().lock().await.unwrap();
     let inner = lock.write().lock().await.unwrap();
@@ -37,14 +36,12 @@ async fn a_writer_can_read_and_downgrade() {
     assert!(lock.write().is_locked().await.unwrap());
     writing.unlock().await.unwrap();
     assert!(can_write(&theirs).await);
-    drop((lock, ours, theirs));
-    scene.end().await;
+    scene.end((lock, ours, theirs)).await;
 }
 
 #[tokio::test]
 async fn an_upgrade_is_an_error_at_once_and_changes_nothing() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let is_upgrade = |error: Error| {
         assert!(matches!(&error, Error::UpgradeWouldDeadlock(lock) if lock.name == "a"), "{error:?}");
         assert!(!error.is_transient() && !error.outcome_unknown());
@@ -80,15 +77,13 @@ async fn an_upgrade_is_an_error_at_once_and_changes_nothing() {
     assert!(matches!(me.read_write_lock("b").read().lock().await, Err(Error::WrongKind { .. })));
     assert!(matches!(me.read_write_lock("b").write().lock().await, Err(Error::WrongKind { .. })));
     other.unlock().await.unwrap();
-    drop((me, lock, locks));
-    scene.end().await;
+    scene.end((me, lock, locks)).await;
 }
 
 /// Guarantee 5. One owner, one name, two kinds: the second is refused, in either order.
 #[tokio::test]
 async fn an_owner_holds_one_kind_of_lock_per_name() {
-    let scene = Scene::start();
-    let (locks, beside) = (scene.client().await, scene.client().await);
+    let (scene, locks, beside) = Scene::with_two_clients().await;
     let is_wrong = |error: Error| assert!(matches!(error, Error::WrongKind { .. }), "{error:?}");
     let mut me = locks.owner();
     let reading = me.read_write_lock("a").read().lock().await.unwrap();
@@ -106,6 +101,5 @@ async fn an_owner_holds_one_kind_of_lock_per_name() {
     assert!(matches!(plain.unlock().await, Err(Error::NotHeld { .. })));
     assert!(!can_write(&beside).await, "the release must not touch the hold of another owner");
     theirs.unlock().await.unwrap();
-    drop((me, locks, beside));
-    scene.end().await;
+    scene.end((me, locks, beside)).await;
 }

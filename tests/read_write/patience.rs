@@ -64,8 +64,7 @@ async fn continuous_readers_do_not_starve_a_writer() {
     assert!(waited < LIMIT / 4, "{waited:?}");
     is_over.store(true, Ordering::SeqCst);
     soon(reading.join_all()).await;
-    drop((readers, locks));
-    scene.end().await;
+    scene.end((readers, locks)).await;
 }
 
 /// Without a turn, nothing is different from Redisson.
@@ -87,23 +86,20 @@ async fn a_writer_without_a_turn_never_stops_readers() {
     }
     assert!(!waiting.await.unwrap(), "readers overlapped all the time");
     guard.unlock().await.unwrap();
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// A try does not wait, so it stops nobody.
 #[tokio::test]
 async fn a_try_never_stops_readers() {
-    let scene = Scene::start();
-    let locks = scene.client_with(patient()).await;
+    let (scene, locks) = Scene::with_client_of(patient()).await;
     let guard = reader(&locks).lock().await.unwrap();
     throughout(100 * MS, async || {
         assert!(!can_write(&locks).await && can_read(&locks).await && intent(&scene).is_none());
     })
     .await;
     guard.unlock().await.unwrap();
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// The script has a shorter way for a reader that joins others, if no writer waits.
@@ -122,5 +118,5 @@ async fn a_reader_beside_others_is_stopped() {
     scene.server.run::<()>(&["DEL", INTENT]);
     assert_eq!(scene.server.run::<Option<i64>>(&args), None);
     scene.server.run::<()>(&["FLUSHALL"]);
-    scene.end().await;
+    scene.end(()).await;
 }

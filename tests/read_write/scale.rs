@@ -26,8 +26,7 @@ fn read_by(scene: &Scene, count: usize) {
 async fn the_cost_of_reading_does_not_grow_with_the_readers() {
     let mut found: Vec<Vec<u64>> = Vec::new();
     for readers in [1, MANY] {
-        let scene = Scene::start();
-        let locks = scene.client().await;
+        let (scene, locks) = Scene::with_client().await;
         read_by(&scene, readers);
         let mut costs = Vec::new();
         let mut last = scene.server.calls_in_scripts();
@@ -56,8 +55,7 @@ async fn the_cost_of_reading_does_not_grow_with_the_readers() {
         println!("{readers} readers: {costs:?}");
         found.push(costs);
         scene.server.run::<()>(&["FLUSHALL"]);
-        drop(locks);
-        scene.end().await;
+        scene.end(locks).await;
     }
     for (few, many) in found[0].iter().zip(&found[1]) {
         assert!(*many <= few + 6, "{found:?}"); // a script looks at a few of the other readers

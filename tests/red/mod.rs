@@ -68,7 +68,7 @@ impl Three {
             within(2 * LIMIT, "no connection is left", || server.clients(), Vec::is_empty).await;
         }
         drop(self.proxies);
-        self.scene.end().await;
+        self.scene.end(()).await;
     }
 }
 

@@ -8,8 +8,7 @@ use crate::support::{SECOND, Scene};
 /// One permit of a batch is gone, so all are lost. The others come back.
 #[tokio::test]
 async fn a_batch_of_which_a_permit_is_gone_is_lost_and_gives_the_others_back() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let semaphore = locks.semaphore("a", 3);
     for tells in [true, false] {
         let batch = semaphore.acquire_many(3).await.unwrap();

@@ -9,8 +9,7 @@ use crate::support::{MS, Scene, connect, fixed, patient, soon};
 /// The server refuses a script in the middle, because the user may not run one of its commands.
 #[tokio::test]
 async fn a_user_without_a_right_costs_no_permit_and_adds_none() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let semaphore = locks.semaphore("a", 3);
     for right in ["incrby", "pttl", "pexpire"] {
         let narrow = connect(scene.user(&format!("~* &* +@all -{right}")), patient()).await;

@@ -7,13 +7,12 @@ use lockkeeper::{Error, PermitId};
 
 use super::{end, is_whole};
 use crate::support::events::Events;
-use crate::support::{Scene, calls_of, connect, patient, soon};
+use crate::support::{Scene, calls_of, patient, soon};
 
 /// The server has many permits: all are listed, part by part.
 #[tokio::test]
 async fn all_holders_of_a_large_semaphore_are_listed() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let semaphore = locks.semaphore("a", 2_000);
     let batches = join_all((0..4).map(|_| semaphore.acquire_many(300))).await;
     let batches: Vec<_> = batches.into_iter().map(Result::unwrap).collect();
@@ -29,8 +28,7 @@ async fn all_holders_of_a_large_semaphore_are_listed() {
 
 #[tokio::test]
 async fn what_cannot_be_acquired_is_a_typed_error() {
-    let scene = Scene::start();
-    let locks = scene.client().await;
+    let (scene, locks) = Scene::with_client().await;
     let semaphore = locks.semaphore("a", 2);
     for found in [semaphore.acquire_many(0).await, locks.semaphore("a", 0).acquire().await] {
         assert!(matches!(found, Err(Error::InvalidPermits { wanted: 0, .. })), "{found:?}");
@@ -112,9 +110,7 @@ async fn another_total_on_the_server_counts_and_is_reported_once() {
 /// A permit comes back between two parts of a list: those behind it move forward.
 #[tokio::test]
 async fn no_holder_is_missed_while_a_permit_comes_back() {
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let locks = connect(proxy.url(), patient()).await;
+    let (scene, proxy, locks) = Scene::behind_proxy(patient()).await;
     let id = |number: u64| format!("{number:016}");
     let rows: Vec<_> =
         (0..1_200_u64).map(|number| [(4_000_000_000_000_u64 + number).to_string(), id(number)]).collect();

@@ -23,6 +23,5 @@ async fn is_whole(scene: &Scene, semaphore: &Semaphore, total: u32) {
 async fn end(scene: Scene, clients: impl IntoIterator<Item = LockClient>) {
     let clients: Vec<_> = clients.into_iter().collect();
     clients[0].semaphore("a", 1).delete().await.unwrap();
-    drop(clients);
-    scene.end().await;
+    scene.end(clients).await;
 }

@@ -17,8 +17,7 @@ fn hands_over() -> LockConfigBuilder {
 /// Both permits come back before a waiter takes the first one.
 #[tokio::test]
 async fn permits_that_come_back_together_are_handed_over_together() {
-    let scene = Scene::start();
-    let locks = scene.client_with(hands_over()).await;
+    let (scene, locks) = Scene::with_client_of(hands_over()).await;
     let semaphore = locks.semaphore("a", 2);
     let held = [semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap()];
     let tasks = [queued(&scene, &semaphore, 1).await, queued(&scene, &semaphore, 1).await];
@@ -42,8 +41,7 @@ async fn permits_that_come_back_together_are_handed_over_together() {
 /// The order is first come, first served, so a call for several permits is not overtaken: until it has them, the server gets all back.
 #[tokio::test]
 async fn a_call_for_several_permits_is_not_overtaken_by_handing_over() {
-    let scene = Scene::start();
-    let locks = scene.client_with(hands_over()).await;
+    let (scene, locks) = Scene::with_client_of(hands_over()).await;
     let semaphore = locks.semaphore("a", 2);
     let held = [semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap()];
     let batch = queued(&scene, &semaphore, 2).await;

@@ -34,8 +34,7 @@ pub(super) async fn queued(
 #[tokio::test]
 async fn a_front_that_gives_up_leaves_the_available_permits_to_the_next() {
     for wait in [None, Some(300 * MS)] {
-        let scene = Scene::start();
-        let locks = scene.client_with(without_polls()).await;
+        let (scene, locks) = Scene::with_client_of(without_polls()).await;
         let semaphore = locks.semaphore("a", 3);
         let held = semaphore.acquire_many(2).await.unwrap();
         let before = scene.server.scripts();
@@ -66,8 +65,7 @@ async fn a_front_that_gives_up_leaves_the_available_permits_to_the_next() {
 /// A front that wants more than a smaller total leaves, and the waiter behind it gets a permit.
 #[tokio::test]
 async fn a_smaller_total_wakes_waiters() {
-    let scene = Scene::start();
-    let locks = scene.client_with(without_polls()).await;
+    let (scene, locks) = Scene::with_client_of(without_polls()).await;
     let semaphore = locks.semaphore("a", 5);
     let held = semaphore.acquire().await.unwrap();
     let large = semaphore.clone();

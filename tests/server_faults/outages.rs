@@ -11,8 +11,7 @@ use crate::support::{
 
 /// Guarantee 17. `NOSCRIPT`.
 pub async fn scripts_that_were_flushed_are_loaded_again<F: Fixture>() {
-    let scene = Scene::start();
-    let locks = scene.client_with(patient().watchdog_lease(5 * SECOND)).await;
+    let (scene, locks) = Scene::with_client_of(patient().watchdog_lease(5 * SECOND)).await;
     let mut lock = F::lock(&locks, "a");
     let mut flushed = 0;
     let mut flush = || {
@@ -35,8 +34,7 @@ pub async fn scripts_that_were_flushed_are_loaded_again<F: Fixture>() {
     flush();
     assert!(!lock.force_unlock().await.unwrap());
     assert!(scene.server.calls("eval") >= flushed - 1, "no script was missing, so this test shows nothing");
-    drop((lock, locks));
-    scene.end().await;
+    scene.end((lock, locks)).await;
 }
 
 /// A client may be used on other runtimes than the one on which it was made, and those may end earlier. A connection
@@ -66,16 +64,13 @@ async fn shared_connections_survive_the_runtime_that_started_them() {
     assert!(!held.is_lost());
     held.unlock().await.unwrap();
     locks.shutdown().await.unwrap();
-    drop((locks, proxy));
-    scene.end().await;
+    scene.end((locks, proxy)).await;
 }
 
 /// After each loss, the commands move to new connections, because the name of the server perhaps leads to another one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_subscription_that_breaks_again_and_again_seldom_moves_the_commands() {
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let locks = connect(proxy.url(), patient().connections(1)).await;
+    let (scene, proxy, locks) = Scene::behind_proxy(patient().connections(1)).await;
     let guard = locks.rlock("a").lock().await.unwrap();
     let waiting = waiter(locks.rlock("a"));
     listens(&scene.server).await;
@@ -91,6 +86,5 @@ async fn a_subscription_that_breaks_again_and_again_seldom_moves_the_commands() 
     guard.unlock().await.unwrap();
     soon(waiting).await.unwrap().unlock().await.unwrap();
     locks.shutdown().await.unwrap();
-    drop((locks, proxy));
-    scene.end().await;
+    scene.end((locks, proxy)).await;
 }

@@ -14,8 +14,7 @@ use tokio::time::sleep;
 
 /// Guarantee 15.
 pub async fn out_of_memory_refuses_new_locks_but_not_renewal_or_release<F: Fixture>() {
-    let scene = Scene::start();
-    let locks = scene.client_with(patient().watchdog_lease(5 * SECOND)).await;
+    let (scene, locks) = Scene::with_client_of(patient().watchdog_lease(5 * SECOND)).await;
     let hurried = scene.client_with(patient().retry_timeout(200 * MS)).await;
     let mut lock = F::lock(&locks, "a");
     let outer = lock.lock().await.unwrap();
@@ -48,15 +47,12 @@ pub async fn out_of_memory_refuses_new_locks_but_not_renewal_or_release<F: Fixtu
     scene.server.run::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
     soon(waiting).await.unwrap().unlock().await.unwrap();
     locks.shutdown().await.unwrap();
-    drop((lock, later, locks));
-    scene.end().await;
+    scene.end((lock, later, locks)).await;
 }
 
 /// Guarantee 17. `READONLY`: acquires are retried inside their limit, and a release gets no verdict from a replica.
 pub async fn a_replica_grants_nothing<F: Fixture>() {
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let locks = connect(proxy.url(), impatient()).await;
+    let (scene, proxy, locks) = Scene::behind_proxy(impatient()).await;
     let mut lock = F::lock(&locks, "a");
     let guard = lock.lock().await.unwrap();
     let gone = F::lock(&locks, "gone").lock().await.unwrap();
@@ -90,8 +86,7 @@ pub async fn a_replica_grants_nothing<F: Fixture>() {
     soon(waiting).await.unwrap().unwrap().expect("the lock is free").unlock().await.unwrap();
     scene.quiet().await; // the background releases the remaining holds
     soon(locks.shutdown()).await.unwrap();
-    drop((lock, locks, proxy));
-    scene.end().await;
+    scene.end((lock, locks, proxy)).await;
 }
 
 /// Guarantee 17. `LOADING`.
@@ -118,8 +113,7 @@ pub async fn acquires_wait_for_a_server_that_loads_its_data<F: Fixture>() {
     guard.unlock().await.unwrap();
     scene.server.run::<()>(&["FLUSHALL"]);
     let _ = locks.shutdown().await; // its limit for this is short, too
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// Guarantee 17. `BUSY`.
@@ -152,8 +146,7 @@ pub async fn acquires_wait_for_a_server_that_is_busy_with_a_script<F: Fixture>()
     soon(unlocking).await.unwrap().unwrap();
     let _ = hasty.shutdown().await; // its limit for this is short, too
     locks.shutdown().await.unwrap();
-    drop((locks, hasty, proxy));
-    scene.end().await;
+    scene.end((locks, hasty, proxy)).await;
 }
 
 /// The locks that are held. Token counters stay.
@@ -178,8 +171,7 @@ async fn a_release_is_repeated_until_the_user_may_log_in_again() {
     scene.user("on");
     within(5 * SECOND, "both locks are released", || held(&scene), Vec::is_empty).await;
     locks.shutdown().await.unwrap();
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// Guarantee 18. A refused release that nothing allows again ends with the lease: the client does not ask for ever.
@@ -201,17 +193,14 @@ async fn a_refused_release_is_repeated_only_until_its_lease_has_ended() {
         }
     })
     .await;
-    drop(locks);
-    scene.end().await;
+    scene.end(locks).await;
 }
 
 /// Guarantee 17. Every other code by which a server, or its cluster, says that it cannot serve the command now.
 #[tokio::test]
 async fn transient_refusals_are_retried() {
     const REFUSAL: &str = "-NOREPLICAS Not";
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let locks = connect(proxy.url(), patient()).await;
+    let (scene, proxy, locks) = Scene::behind_proxy(patient()).await;
     for code in ["NOREPLICAS", "ASK", "CLUSTERDOWN", "MASTERDOWN", "MISCONF", "MOVED", "TRYAGAIN"] {
         proxy.doctor(REFUSAL, &format!("-{code:width$}", width = REFUSAL.len() - 1));
         scene.server.run::<()>(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
@@ -225,6 +214,5 @@ async fn transient_refusals_are_retried() {
         soon(locking).await.unwrap().expect(code).unlock().await.unwrap();
     }
     locks.shutdown().await.unwrap();
-    drop((locks, proxy));
-    scene.end().await;
+    scene.end((locks, proxy)).await;
 }

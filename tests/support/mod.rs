@@ -93,6 +93,29 @@ impl Scene {
         Self { _sentinel: Sentinel::if_wanted(&server), server, tasks: tasks() }
     }
 
+    pub async fn with_client() -> (Self, LockClient) {
+        Self::with_client_of(patient()).await
+    }
+
+    pub async fn with_client_of(config: LockConfigBuilder) -> (Self, LockClient) {
+        let scene = Self::start();
+        let locks = scene.client_with(config).await;
+        (scene, locks)
+    }
+
+    pub async fn with_two_clients() -> (Self, LockClient, LockClient) {
+        let (scene, locks) = Self::with_client().await;
+        let other = scene.client().await;
+        (scene, locks, other)
+    }
+
+    pub async fn behind_proxy(config: LockConfigBuilder) -> (Self, Proxy, LockClient) {
+        let scene = Self::start();
+        let proxy = scene.proxy().await;
+        let locks = connect(proxy.url(), config).await;
+        (scene, proxy, locks)
+    }
+
     pub async fn client(&self) -> LockClient {
         self.client_with(patient()).await
     }
@@ -148,8 +171,9 @@ impl Scene {
         nothing_is_left(keys, || self.server.channels()).await;
     }
 
-    /// Waits until no key, channel, connection or task is left. The test must have dropped its clients.
-    pub async fn end(self) {
+    /// Drops the last clients of the test, and waits until no key, channel, connection or task is left.
+    pub async fn end<T>(self, last: T) {
+        drop(last);
         self.quiet().await;
         if !child::was_at(&self.server.url()) {
             eventually("no record is left", || self.server.records(), Vec::is_empty).await;
