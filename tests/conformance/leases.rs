@@ -1,9 +1,12 @@
 //! How long a hold lasts.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lockkeeper::{Error, LockClient, Lost, RemainingLease};
-use tokio::time::{Instant, sleep, timeout};
+use lockkeeper::{Error, LockClient, Lost, RemainingLease, Source};
+use lockkeeper_memory::MemoryServer;
+use tokio::time::{Instant, pause, sleep, timeout};
 
 use crate::conformance::{Fixture, Lending, Subject, client_with_lease};
 use crate::support::fixture::Acquire;
@@ -54,6 +57,33 @@ pub async fn reentry_and_partial_release_never_shorten_the_lease<F: Lending>() {
     assert!(left > 50 * SECOND, "the partial release set it to {left:?}");
     outer.unlock().await.unwrap();
     scene.end((owner, lock, locks)).await;
+}
+
+/// Guarantees 7 and 14. All commands of two minutes: a renewal for each third of a lease, and none for a fixed lease. Java's watchdog can
+/// shorten the lease of a lock that several owners hold, so that is looked at as often.
+pub async fn what_a_hold_costs<F: Subject>() {
+    pause();
+    let (server, commands) = (MemoryServer::new(), Arc::new(AtomicU64::new(0)));
+    let seen = Arc::clone(&commands);
+    server.observe(move |_, words, _, _| {
+        seen.fetch_add(u64::from(&*words[0] != b"PING"), Ordering::Relaxed);
+    });
+    let config = patient().diagnosis(false).build().unwrap();
+    let locks = LockClient::connect_with(Source::stream(server.connector()), config).await.unwrap();
+    let renewals = 11..=14 * F::COMMANDS; // one for each lock
+    let of_fixed = if F::IS_SHARED { renewals.clone() } else { 0..=0 };
+    for (mut lock, expected) in
+        [(F::lock(&locks, "a"), renewals), (F::leased(&locks, "a", 300 * SECOND), of_fixed)]
+    {
+        let guard = lock.lock().await.unwrap();
+        sleep(2 * SECOND).await; // the first look is over
+        let before = commands.load(Ordering::Relaxed);
+        sleep(120 * SECOND).await;
+        let sent = commands.load(Ordering::Relaxed) - before;
+        assert!(expected.contains(&sent), "{sent} commands, expected {expected:?}");
+        guard.unlock().await.unwrap();
+    }
+    locks.shutdown().await.unwrap();
 }
 
 /// Guarantees 6 and 8. Redisson: testExpire.

@@ -46,6 +46,7 @@ macro_rules! of_all {
             leases:
                 a_fixed_lease_ends
                 a_watchdog_lease_does_not_end
+                what_a_hold_costs
                 a_hold_ends_after_max_hold
                 a_lock_stays_held_for_its_least_time
                 run_stops_the_work_when_the_lock_is_lost
