@@ -8,6 +8,7 @@
 mod draw;
 mod wire;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use draw::{Dice, THEMES, for_each_time};
@@ -262,4 +263,26 @@ async fn the_server_in_memory_runs_them_as_the_model_says() {
 fn scripts_of_version_0_1_0_do_the_same_on_the_same_keys() {
     let server = Server::start();
     follow(&mut Store::Real(Real::connect(server.port())), 5_000, true);
+}
+
+/// The model has no scripts that only look, or that test the server.
+#[test]
+fn each_other_script_has_a_model() {
+    let without = [
+        "check.lua",
+        "clients/read.lua",
+        "clients/write.lua",
+        "inspect.lua",
+        "list.lua",
+        "self_test.lua",
+        "semaphore/holders.lua",
+        "waiters.lua",
+    ];
+    let mut dice = Dice { rng: Rng::with_seed(1), theme: THEMES[0] };
+    let mut known = BTreeSet::from(without.map(str::to_owned));
+    for theme in THEMES {
+        dice.theme = theme;
+        known.extend((0..2_000).map(|_| script(&dice.call()).0.to_owned()));
+    }
+    assert_eq!(lua::files().into_iter().collect::<BTreeSet<_>>(), known);
 }
