@@ -29,3 +29,19 @@ async fn the_last_living_reader_among_many_frees_the_lock() {
     }
     scene.end(()).await;
 }
+
+/// Guarantee 1. The script looks at a few readers first, and perhaps all of these are dead.
+#[tokio::test]
+async fn a_living_reader_is_found_among_many_dead_ones() {
+    let (scene, locks) = Scene::with_client().await;
+    let mut reader = locks.read_write_lock("a").into_read();
+    let guard = reader.lock().await.unwrap();
+    let dead =
+        (1..=20).map(|number| [format!("00000000-0000-0000-0000-000000000000:{number}"), "1".to_owned()]);
+    scene.server.run_many(&["HSET", "a"], &dead.collect::<Vec<_>>());
+    for round in 0..50 {
+        assert!(reader.is_locked().await.unwrap(), "round {round}");
+    }
+    guard.unlock().await.unwrap();
+    scene.end((reader, locks)).await;
+}

@@ -7,7 +7,8 @@ use lockkeeper::{Error, PermitId};
 
 use super::{end, is_whole};
 use crate::support::events::Events;
-use crate::support::{Scene, calls_of, patient, soon};
+use crate::support::{LIMIT, MS, Scene, calls_of, fixed, patient, soon};
+use tokio::time::{Instant, sleep};
 
 /// The server has many permits: all are listed, part by part.
 #[tokio::test]
@@ -40,6 +41,10 @@ async fn what_cannot_be_acquired_is_a_typed_error() {
     // Not even sent: the command would have 64 GiB.
     let huge = locks.semaphore("a", u32::MAX).acquire_many(u32::MAX).await.unwrap_err();
     assert!(huge.to_string().contains("at most 10000 permits together"), "{huge}");
+    let most = locks.semaphore("most", 10_000);
+    most.acquire_many(10_000).await.unwrap().unlock().await.unwrap();
+    assert!(most.delete().await.unwrap() && !most.delete().await.unwrap());
+    drop(most);
     assert!(matches!(semaphore.resize(0).await, Err(Error::InvalidPermits { .. })));
     assert!("not an id".parse::<PermitId>().is_err() && "0".repeat(31).parse::<PermitId>().is_err());
     assert!(!semaphore.force_unlock("0".repeat(32).parse().unwrap()).await.unwrap());
@@ -75,6 +80,26 @@ async fn what_cannot_be_acquired_is_a_typed_error() {
     end(scene, [locks]).await;
 }
 
+/// Guarantee 22. More than a script removes at once.
+#[tokio::test]
+async fn three_hundred_permits_of_a_dead_process_come_back_together() {
+    let (scene, locks) = Scene::with_client().await;
+    let semaphore = locks.semaphore("a", 300);
+    locks.semaphore("a", 300).with(&fixed(50 * MS)).acquire_many(300).await.unwrap().leak();
+    let available = async || semaphore.available_permits().await.unwrap();
+    let start = Instant::now();
+    while available().await == 0 {
+        assert!(start.elapsed() < LIMIT, "they do not come back");
+        sleep(10 * MS).await;
+    }
+    assert_eq!(available().await, 300);
+    let all = semaphore.try_acquire_many(300).await.unwrap().expect("all leases have ended");
+    all.unlock().await.unwrap();
+    is_whole(&scene, &semaphore, 300).await;
+    drop(semaphore);
+    end(scene, [locks]).await;
+}
+
 /// The number of the server counts, and one event says that the program has another one. Programs make a handle for each call.
 #[tokio::test]
 async fn another_total_on_the_server_counts_and_is_reported_once() {
@@ -103,7 +128,16 @@ async fn another_total_on_the_server_counts_and_is_reported_once() {
         locks.semaphore("a", 2).acquire_many(5).await.unwrap().unlock().await.unwrap();
     }
     assert_eq!(reports(), 2);
-    drop(beside);
+    // A handle that resizes knows the number, also when the server lost it. What another program set stays.
+    let semaphore = locks.semaphore("a", 2);
+    scene.server.run::<()>(&["PEXPIRE", "a", "60000"]);
+    semaphore.resize(7).await.unwrap();
+    assert!(scene.server.run::<i64>(&["PTTL", "a"]) > 0);
+    semaphore.acquire().await.unwrap().unlock().await.unwrap();
+    scene.server.run::<()>(&["DEL", "a"]);
+    semaphore.acquire().await.unwrap().unlock().await.unwrap();
+    assert_eq!((semaphore.total().await.unwrap(), reports()), (7, 2));
+    drop((semaphore, beside));
     end(scene, [locks]).await;
 }
 

@@ -659,6 +659,16 @@ pub(super) mod tests {
         assert!(!state.has_guards() && !state.is_needed(NOW));
     }
 
+    /// A renewal raises a lease that others shortened to this.
+    #[test]
+    fn what_is_left_is_that_of_the_longest_hold() {
+        let (mut state, ..) = granted(usual(None));
+        let longer = hold(NOW.plus(2 * LEASE), usual(None));
+        let part = joins(&mut state, SAME, NOW).expect("it is open");
+        assert!(state.holds(part, longer, (NOW.plus(2 * LEASE), NOW), &rules()));
+        assert_eq!(state.left(NOW), 2 * LEASE);
+    }
+
     #[test]
     fn the_count_of_the_owner_that_asks_is_shown() {
         let (mut state, one, first) = granted(usual(None));
