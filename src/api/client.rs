@@ -48,7 +48,7 @@ pub struct LockClient {
 }
 
 impl LockClient {
-    /// Connects to a server, such as `redis://127.0.0.1/`, with the default settings. One round trip.
+    /// Connects to a server, such as `redis://127.0.0.1/`, with the default settings. A few round trips.
     ///
     /// # Errors
     ///
@@ -68,7 +68,7 @@ impl LockClient {
         Self::connect_with(source, LockConfig::default()).await
     }
 
-    /// Connects to a server. One round trip.
+    /// Connects to a server. A few round trips.
     ///
     /// The call tries once, or for as long as `start_timeout` says.
     ///
@@ -187,10 +187,10 @@ impl LockClient {
         Owner::new(Arc::clone(&self.engine))
     }
 
-    /// Returns who holds the lock with this name, of whatever type it is. `None`: it is free. One round trip.
+    /// Returns who holds the lock with this name, of any type. `None`: it is free. One round trip then; two or more if it is held.
     ///
     /// It cannot distinguish fair and fenced locks from an `RLock`, and does not count waiters: [`list`](Self::list) does. A semaphore is returned
-    /// while it exists, also if no permit is in use. Any key with a whole number
+    /// while it exists, even if no permit is in use. Any key with a whole number
     /// up to 4,294,967,295 can be one.
     ///
     /// # Errors
@@ -217,14 +217,15 @@ impl LockClient {
         Ok(LockInfo::from_server(name, None, listing, &clients))
     }
 
-    /// Releases the holds or permits of these holders, as [`inspect`](Self::inspect) found them, of a lock of whatever type, and wakes those
-    /// who wait. Returns whether one of the holders was still there. One round trip.
+    /// Releases the holds or permits of these holders, as [`inspect`](Self::inspect) found them, of a lock of any type, and wakes the
+    /// waiters. Returns whether one of the holders was still there. One round trip to find them, and one for each holder.
     ///
     /// To release only some, remove the others from [`LockInfo::holders`]. An owner that acquired the lock later keeps it. There are two
-    /// exceptions, because the server cannot tell them from the owner before: a thread of Java that acquired the lock anew, and an owner that
+    /// exceptions, because the server cannot tell them from the holder that `inspect` found: a thread of Java that acquired the lock again, and an owner that
     /// took the hold over from another owner of its client ([`sharing`](crate::LockConfigBuilder::sharing), for 5 ms by default).
     ///
-    /// This is for repairs by hand. The former holder can work on until it notices: mostly at once, and at the latest at its next renewal or release.
+    /// This is for repairs by hand. The former holder can work on until it notices: mostly at once, and at the latest at its next
+    /// renewal or release, or when a [`fixed`](crate::LockOptionsBuilder::fixed) lease ends.
     ///
     /// # Errors
     ///
@@ -283,10 +284,10 @@ impl LockClient {
         Ok(all)
     }
 
-    /// Lists the same locks as [`list`](Self::list), a part at a time and in no order. Asks no server before
+    /// Lists the same locks as [`list`](Self::list), a part at a time and in no order. No network call before
     /// [`ListParts::next`].
     ///
-    /// For a server with very many locks: they need not all be in memory.
+    /// For a server with very many locks: only their keys stay in memory.
     ///
     /// ```no_run
     /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
@@ -306,7 +307,7 @@ impl LockClient {
     }
 
     /// Lists the holds that clients report, sorted by the name of the lock. Reads one key of each client, so it is fast even if the server has very
-    /// many keys.
+    /// many keys. Only if this user has no right to `CLIENT LIST`, it looks for these keys among all.
     ///
     /// It shows only clients that are connected and have the `name_prefix` of this one. It misses what [`Holder::held_for`](crate::Holder::held_for)
     /// misses, and a hold can have ended up to a second ago. [`list`](Self::list) finds all.
@@ -334,7 +335,7 @@ impl LockClient {
     /// first, then the longest, a hundred at most. Empty: the lock is free. Several round trips.
     ///
     /// A wait is known after a second, a link only through an [`Owner`], see [`WaitChain`], and both only of clients with the `name_prefix` of
-    /// this one. A deadlock is looked at twice, with a second in between: then the call takes longer.
+    /// this one. A deadlock is looked at twice, with half a second in between: then the call takes longer.
     ///
     /// # Errors
     ///
@@ -354,7 +355,8 @@ impl LockClient {
         Ok(self.shown(&found).await)
     }
 
-    /// Returns all chains of more than one link, as [`why`](Self::why) does. Asks each master several times, as [`list`](Self::list) does.
+    /// Returns all chains of more than one link, as [`why`](Self::why) does. Several round trips: it reads what each client
+    /// tells, and asks for the locks of the owners that wait.
     ///
     /// # Errors
     ///
@@ -380,7 +382,8 @@ impl LockClient {
         chains.iter().map(|chain| WaitChain::from_server(chain, &clients, prefix)).collect()
     }
 
-    /// Returns the last 1,000 calls of this client that waited for another owner, the oldest first. No network call.
+    /// Returns the last 1,000 calls of this client that waited for another owner, the oldest first: empty with
+    /// [`diagnosis`](crate::LockConfigBuilder::diagnosis) switched off. No network call.
     ///
     /// ```no_run
     /// # fn demo(locks: lockkeeper::LockClient) {
@@ -419,19 +422,20 @@ impl LockClient {
         Ok(info(&self.engine).await?.into_iter().map(facts).collect())
     }
 
-    /// Ends the client and all its clones. One round trip.
+    /// Ends the client and all its clones. Waits for the answer to one release of each lock that is left.
     ///
     /// Nothing can be acquired any more, and waiting calls return [`Closed`](crate::Error::Closed). Everything that was dropped,
     /// and everything that those calls leave behind, is released before `shutdown` returns.
     ///
-    /// Guards that exist are not released, because their sections are still at work. These guards can still be released. Nothing
+    /// Guards that exist are not released, because their work still goes on. These guards can still be released. Nothing
     /// renews them, so they are lost when their leases end.
     ///
     /// Call `shutdown` before a process exits. Otherwise the locks that were dropped last stay held until their leases end.
     ///
     /// # Errors
     ///
-    /// The fault that prevented a release, or [`TimedOut`](crate::Error::TimedOut) if no release was answered for `retry_timeout`, and at least for `command_timeout` and two seconds. The
+    /// The fault that prevented a release, or [`TimedOut`](crate::Error::TimedOut) if no release was answered for
+    /// `retry_timeout`, and at least for two `command_timeout` and for `command_timeout` and two seconds. The
     /// error names one of the locks that are left. Their releases continue in the background while the runtime lives, and each further
     /// `shutdown` asks the server again. What is not released ends with its lease.
     /// [`RuntimeGone`](crate::Error::RuntimeGone): nobody can release anything any more.
@@ -454,11 +458,11 @@ impl LockClient {
         self.engine.shutdown(last).await
     }
 
-    /// Waits for the [`shutdown`](Self::shutdown) of the client, by whichever of its clones. No network call.
+    /// Waits for the [`shutdown`](Self::shutdown) of the client, by any of its clones. No network call.
     ///
     /// # Cancel safety
     ///
-    /// The future can be dropped and made anew at any time.
+    /// The future can be dropped and made again at any time.
     ///
     /// ```no_run
     /// # async fn step() {}
@@ -477,7 +481,8 @@ impl LockClient {
 
     /// Returns the id of this client. All its clones have the same id. No network call.
     ///
-    /// The id is the part before the colon of every owner that [`inspect`](Self::inspect) shows for a hold of this client.
+    /// The id is the part before the colon of every owner that [`inspect`](Self::inspect) shows for a hold of this client. Only permits have ids
+    /// without it.
     ///
     /// ```no_run
     /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {

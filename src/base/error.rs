@@ -28,7 +28,8 @@ pub(crate) const MOST_PERMITS: u32 = 10_000;
 /// Every call that asks the server can return one of these. The documentation of a call names its other errors.
 ///
 /// - [`Unreachable`](Self::Unreachable), [`TimedOut`](Self::TimedOut), [`Unavailable`](Self::Unavailable),
-///   [`ReadOnly`](Self::ReadOnly), [`OutOfMemory`](Self::OutOfMemory): the call retried for `retry_timeout`, or until its own time limit.
+///   [`ReadOnly`](Self::ReadOnly), [`OutOfMemory`](Self::OutOfMemory): the call retried for `retry_timeout`, or until its own time limit. `connect` follows `start_timeout`;
+///   [`servers`](crate::LockClient::servers) and what clients tell are asked for once.
 /// - [`Authentication`](Self::Authentication), [`Permission`](Self::Permission), [`Server`](Self::Server): another try now would not
 ///   change the answer, so the call failed at once.
 /// - [`RuntimeGone`](Self::RuntimeGone): the runtime of the client has ended.
@@ -53,7 +54,8 @@ pub enum Error {
     Authentication(Cause),
     /// The client was shut down.
     Closed,
-    /// A setting cannot be used, or the address, or the members of a lock, or the names to claim. Nothing was sent.
+    /// A setting cannot be used, or an option, the address, the members of a lock, or the names to claim. Often nothing was sent; only `connect`
+    /// can also learn it from the server.
     Config(ConfigError),
     /// A duration that was passed cannot be used. Nothing was sent.
     #[non_exhaustive]
@@ -277,7 +279,7 @@ impl Error {
         }
     }
 
-    /// Returns the lock that the error is about. `None`: the call is about no lock, or failed before it came to it.
+    /// Returns the lock that the error is about. `None`: the error does not name one.
     ///
     /// ```
     /// # fn demo(error: lockkeeper::Error) {
@@ -347,7 +349,7 @@ impl Error {
         }
     }
 
-    /// Returns whether the same call can succeed later, without a change to the program, its settings or its names.
+    /// Returns whether the same call can succeed later although nobody changes anything.
     ///
     /// ```
     /// # async fn demo(mut lock: lockkeeper::RLock<'_>) -> lockkeeper::Result<()> {

@@ -280,7 +280,7 @@ impl LockOptionsBuilder {
     /// Sets for how long the client keeps a read lock after its last reader has left. From 1 ms to 1 s; 20 to 50 ms suit a cache. Not
     /// together with [`renewed`](Self::renewed), [`fixed`](Self::fixed), [`max_hold`](Self::max_hold) or [`min_hold`](Self::min_hold). It has
     /// an effect only on a [`ReadLock`](crate::ReadLock), and none while the setting `sharing` is zero. A call of any lock that is not a
-    /// side of a [`ReadWriteLock`](crate::ReadWriteLock) fails with [`Config`](crate::Error::Config).
+    /// side of a [`ReadWriteLock`](crate::ReadWriteLock), or that is a member of several, fails with [`Config`](crate::Error::Config).
     ///
     /// A read that begins meanwhile sends no command. At the end of the time, the client renews the lock with one command if somebody
     /// read meanwhile, and otherwise releases it. The price:

@@ -109,12 +109,12 @@ impl Candidate {
         }
     }
 
-    /// Campaigns, and runs `work` for as long as this candidate leads. One round trip.
+    /// Campaigns, and runs `work` for as long as this candidate leads. Four commands for each term, and its renewals.
     ///
     /// - When the leadership is lost, `work` is dropped, and the candidate campaigns again. If it is elected again, it calls `work`
     ///   for the new term. A candidate that [steps down](CandidateHandle::step_down) does the same.
     /// - When `work` completes, the leadership is released, and `run` returns the result.
-    /// - After a fault of server or network, the candidate campaigns again, after pauses of up to 5 s.
+    /// - After a fault that can pass ([`is_transient`](Error::is_transient)), the candidate campaigns again, after pauses of up to 5 s.
     /// - To end the candidate, such as at a `SIGTERM`, drop the future.
     /// - After a [`shutdown`](crate::LockClient::shutdown) of the client, `work` continues until the lease ends, and then `run`
     ///   returns [`Closed`](Error::Closed). To free the leadership at once, drop this future before the shutdown.

@@ -27,8 +27,8 @@ const FASTEST: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
-    /// The owner of the leadership, and its process: as the leader announced it, also if it was cut off or has died since then. The other
-    /// fields are as they were when this was returned.
+    /// The owner of the leadership, and its process. `owner` and `identity` come from the leader, and can be out of date if it was cut off or
+    /// has died. The other fields are as they were when this was returned.
     pub holder: Holder,
     /// What it announces, see [`Candidate::announce`](super::Candidate::announce). `None`: nothing, not yet, or no longer: the leader has
     /// died, and its lease is about to end.

@@ -36,7 +36,8 @@ use crate::protocol;
 pub type FencedLock<'a> = Lock<'a, protocol::Fenced>;
 
 impl Lock<'_, protocol::Fenced> {
-    /// As [`run`](Self::run), for work that needs its token: calls `work` with the token when the lock is acquired. One round trip.
+    /// Does the same as [`run`](Self::run), for work that needs its token: calls `work` with the token when the lock is acquired. Two round trips,
+    /// if nobody holds it.
     ///
     /// # Errors
     ///

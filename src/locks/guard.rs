@@ -36,7 +36,7 @@ use crate::protocol::PermitIds;
 /// # Dropping a guard
 ///
 /// Dropping a guard releases the lock in the background, a moment later. Until then another handle's `try_lock` is refused. A
-/// drop never waits and never fails, also without a runtime; a release that fails is a `tracing` event. Use
+/// drop never waits and never fails, even without a runtime; a release that fails is a `tracing` event. Use
 /// [`unlock`](Self::unlock) to know when the hold has ended, and whether it is known to have been lost.
 ///
 /// `let _ = lock.lock().await?;` drops the guard at once. Bind the guard to a name.
@@ -126,8 +126,8 @@ impl<T> LockGuard<T> {
         self.whole.as_ref().map_or_else(|| &*self.holds[0].grant.lock.name, |whole| &whole.id.name)
     }
 
-    /// Returns the owner of this hold, as the server knows it and as [`inspect`](crate::LockClient::inspect) shows it. Asks no
-    /// server. If owners of this client [share a hold](crate::guide::guarantees#19-owners-of-one-client-share-holds), it has the id of the first.
+    /// Returns the owner of this hold, as the server knows it and as [`inspect`](crate::LockClient::inspect) shows it. No network
+    /// call. If owners of this client [share a hold](crate::guide::guarantees#19-owners-of-one-client-share-holds), it has the id of the first.
     ///
     /// An owner is the [id of the client](crate::LockClient::id), a colon and a number, and then `:write` for a write lock. For a
     /// lock of several members, this returns the owner of each, with commas between them.
@@ -152,7 +152,7 @@ impl<T> LockGuard<T> {
     ///
     /// # Errors
     ///
-    /// [`NotHeld`](crate::Error::NotHeld): the hold was gone, and nobody knows since when.
+    /// [`NotHeld`](crate::Error::NotHeld): the hold was gone. The time of the loss may be unknown.
     /// Check what the work did. Also check earlier work of this client with the same [`owner_id`](Self::owner_id). If the guard
     /// [is lost](Self::is_lost) already, the call returns this at once, without a network call.
     ///
@@ -160,8 +160,8 @@ impl<T> LockGuard<T> {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future also releases the lock, in the background. A future that is kept and not polled notices no fault: then a shutdown
-    /// releases the lock, or its lease ends.
+    /// Dropping the future also releases the lock, in the background. A future that was never polled keeps the lock. One that
+    /// is not polled to its end notices no fault: then a shutdown releases the lock, or its lease ends.
     ///
     /// ```no_run
     /// # async fn demo(guard: lockkeeper::LockGuard) -> lockkeeper::Result<()> {
@@ -210,7 +210,7 @@ impl<T> LockGuard<T> {
     ///
     /// # Cancel safety
     ///
-    /// The future can be dropped and made anew at any time.
+    /// The future can be dropped and made again at any time.
     ///
     /// ```no_run
     /// # async fn work() {}
@@ -254,7 +254,7 @@ impl<T> LockGuard<T> {
     /// Waits until another owner waits for the lock, so that long work can end early. The owner can be in another process, also one of
     /// Redisson. The future also completes when the hold has ended.
     ///
-    /// This is a hint: nothing happens to the hold. While the future is polled, it asks the server four times a second, with one command
+    /// This is a hint: nothing happens to the hold. From its first poll until it is dropped, it asks the server four times a second, with one command
     /// for each lock. Waiting owners send nothing more because of it. Owners that only try, such as those of
     /// [`Claims`](crate::Claims), do not wait. If the server does not answer, or its user has no right to `PUBSUB NUMSUB`, nobody is seen.
     /// A fair lock needs only the rights that it has anyway.
@@ -263,7 +263,7 @@ impl<T> LockGuard<T> {
     ///
     /// # Cancel safety
     ///
-    /// The future can be dropped and made anew at any time.
+    /// The future can be dropped and made again at any time.
     ///
     /// ```no_run
     /// # async fn next_part() -> bool { true }
@@ -444,7 +444,8 @@ impl<T> LockGuard<T> {
         of_quorum(self.holds.iter().map(HeldLock::holds), self.needed())
     }
 
-    /// Leaves the lock held until its lease ends by itself: nothing renews or releases it any more. No network call.
+    /// Leaves the lock held until its lease ends by itself: nothing renews or releases it any more, unless
+    /// this owner has another guard on it. No network call.
     ///
     /// Use `leak` and not [`std::mem::forget`]: a forgotten guard keeps its lock renewed as long as the process lives.
     ///

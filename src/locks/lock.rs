@@ -29,7 +29,7 @@ use crate::protocol::{Listing, Protocol};
 /// # use lockkeeper::{BaseLock, Lock, Result};
 /// async fn count_up(lock: &mut Lock<'_, impl BaseLock>) -> Result<()> {
 ///     let guard = lock.lock().await?;
-///     // … the section …
+///     // … the work …
 ///     guard.unlock().await
 /// }
 /// ```
@@ -109,9 +109,9 @@ impl<K: BaseLock> Lock<'_, K> {
         self
     }
 
-    /// Acquires the lock. If another owner holds it, waits as long as it takes. One round trip.
+    /// Acquires the lock. If another owner holds it, waits as long as it takes. A free lock costs one round trip.
     ///
-    /// An owner that holds the lock already gets one more hold at once.
+    /// An owner that holds the lock already gets one more hold without waiting.
     ///
     /// A `lock()` on a name that the *same client* holds through another handle waits for that handle. If the task with that
     /// handle waits for this call, neither continues. After one lease, a `tracing` warning says so.
@@ -135,7 +135,7 @@ impl<K: BaseLock> Lock<'_, K> {
     /// ```no_run
     /// # async fn demo(mut lock: lockkeeper::RLock<'_>) -> lockkeeper::Result<()> {
     /// let guard = lock.lock().await?;
-    /// // … the section …
+    /// // … the work …
     /// guard.unlock().await?;
     /// # Ok(()) }
     /// ```
@@ -166,7 +166,7 @@ impl<K: BaseLock> Lock<'_, K> {
     /// ```no_run
     /// # async fn demo(mut lock: lockkeeper::RLock<'_>) -> lockkeeper::Result<()> {
     /// if let Some(guard) = lock.try_lock().await? {
-    ///     // … the section …
+    ///     // … the work …
     ///     guard.unlock().await?;
     /// } else {
     ///     println!("busy");
@@ -180,10 +180,11 @@ impl<K: BaseLock> Lock<'_, K> {
     }
 
     /// Acquires the lock. If another owner holds it, waits, but no longer than `wait`. `None`: another owner held it all
-    /// that time. One round trip.
+    /// that time. A free lock costs one round trip.
     ///
     /// This call, or a call in front of it in the client's wait queue, asks the server at least once. If there is no answer,
-    /// this call takes up to `command_timeout`, even if `wait` is shorter.
+    /// this call takes up to `command_timeout`, even if `wait` is shorter, and the time for which
+    /// [`sync_replicas`](crate::LockConfigBuilder::sync_replicas) waits. To leave the line can take half a `command_timeout` more.
     ///
     /// # Errors
     ///
@@ -200,7 +201,7 @@ impl<K: BaseLock> Lock<'_, K> {
     /// let Some(guard) = lock.try_lock_for(Duration::from_secs(2)).await? else {
     ///     return Ok(false); // busy for two seconds
     /// };
-    /// // … the section …
+    /// // … the work …
     /// guard.unlock().await?;
     /// # Ok(true) }
     /// ```
@@ -232,7 +233,8 @@ impl<K: BaseLock> Lock<'_, K> {
     ///
     /// # Errors
     ///
-    /// [`Permission`](crate::Error::Permission) names every key that the user has no right to use, and the commands. Otherwise as
+    /// [`Permission`](crate::Error::Permission) names every key that the user has no right to use, and the commands. Of a lock of several
+    /// members, it names those of the first that fails. Otherwise as
     /// for [`is_locked`](Self::is_locked).
     ///
     /// # Cancel safety
@@ -329,9 +331,10 @@ impl<K: BaseLock> Lock<'_, K> {
     }
 
     /// Releases the lock, whoever holds it, and wakes a waiter. For a side of a read-write lock: releases all holds of this
-    /// side. Returns whether the lock was held. One round trip.
+    /// side. Returns whether the lock was held: of several members, whether any was. At least two round trips.
     ///
-    /// This is for repairs by hand. The former holder can work on until it notices: mostly at once, and at the latest at its next renewal or release.
+    /// This is for repairs by hand. The former holder can work on until it notices: mostly at once, and at the latest at its next
+    /// renewal or release, or when a [`fixed`](crate::LockOptionsBuilder::fixed) lease ends.
     ///
     /// # Errors
     ///
@@ -368,7 +371,7 @@ impl<K: BaseLock> Lock<'_, K> {
     /// Acquires the lock, runs `work`, and releases the lock. Returns what `work` returns.
     ///
     /// `work` is dropped when the lock is lost, as in [`LockGuard::finish`](crate::LockGuard::finish). `work` can use neither this handle nor
-    /// the [`Owner`](crate::Owner) that lent it. For nested sections of an
+    /// the [`Owner`](crate::Owner) that lent it. For nested work of an
     /// [`Owner`](crate::Owner), acquire a guard and call [`LockGuard::finish`](crate::LockGuard::finish).
     ///
     /// # Errors
@@ -397,7 +400,7 @@ impl<K: BaseLock> Lock<'_, K> {
         async move { acquired.await?.finish(work).await }
     }
 
-    /// As [`run`](Self::run), if the lock is free now, or held by this owner. `None`: another owner holds it, and `work` did not run.
+    /// Does the same as [`run`](Self::run), but only if the lock is free now, or held by this owner. `None`: another owner holds it, and `work` did not run.
     ///
     /// # Errors
     ///
@@ -420,7 +423,7 @@ impl<K: BaseLock> Lock<'_, K> {
         finish(self.try_lock(), work)
     }
 
-    /// As [`run`](Self::run), if the lock is acquired within `wait`. `None`: another owner held it for so long, and `work` did not run.
+    /// Does the same as [`run`](Self::run), but only if the lock is acquired within `wait`. `None`: another owner held it for so long, and `work` did not run.
     ///
     /// # Errors
     ///

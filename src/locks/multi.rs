@@ -26,19 +26,21 @@ pub struct Member(pub(super) Locks);
 ///
 /// The lock is held while all members are held. [`is_locked`](Lock::is_locked) returns whether every member is held by somebody.
 /// [`remaining_lease`](Lock::remaining_lease) is the shortest lease of the members, and [`hold_count`](Lock::hold_count) the
-/// least of their counts. [`force_unlock`](Lock::force_unlock) releases all members. [`name`](Lock::name) returns all their
+/// least of their counts. [`force_unlock`](Lock::force_unlock) releases all members, and
+/// returns whether any was held. [`name`](Lock::name) returns all their
 /// names.
 ///
 /// - Each member is watched and reported by itself: a `tracing` event of a loss names the member, and in
 ///   [metrics](crate::guide::operate) each member is a hold. When one is lost, the others stay held until the guard ends.
-/// - The time of [`try_lock_for`](Lock::try_lock_for) is one limit for all members together.
+/// - The time of [`try_lock_for`](Lock::try_lock_for) is one limit for all members together. A member that does not answer can add a
+///   `command_timeout`.
 /// - An error of one member, such as a server that does not answer, names that member. `NotHeld` and `Lost` name all, with the cause of the first
 ///   member that was lost. A `WARN` about a long wait, and [`recent_waits`](crate::LockClient::recent_waits), name the member for which the call waits.
 /// - Give all clients the same settings: the client of a member decides how long the call continues through its faults.
 /// - When the client of one member is shut down, no call acquires the lock any more.
 /// - Waiters in one process are granted the lock in no particular order.
 /// - A handle that an [`Owner`](crate::Owner) lends cannot be a member, because a member lives as long as the lock. Nested
-///   sections that need several locks can share the `MultiLock` itself, by `&mut`: a `MultiLock` is an owner, so its second
+///   work that needs several locks can share the `MultiLock` itself, by `&mut`: a `MultiLock` is an owner, so its second
 ///   `lock()` re-enters.
 ///
 /// ```no_run

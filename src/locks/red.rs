@@ -14,7 +14,7 @@ use crate::protocol::LockType;
 ///
 /// One of three servers can fail, or two of five: acquiring, renewing and releasing continue at the pace of the others. The guard
 /// is lost when it can no longer be proven that a majority is held. [`is_locked`](Lock::is_locked) and
-/// [`remaining_lease`](Lock::remaining_lease) say what is true of a majority. Otherwise a `RedLock` is like a
+/// [`remaining_lease`](Lock::remaining_lease) say what is true of a majority. [`force_unlock`](Lock::force_unlock) releases the members that answer. Otherwise a `RedLock` is like a
 /// [`MultiLock`](crate::MultiLock). Each client has to reach its server when the client is made.
 ///
 /// # A majority does not survive data loss
@@ -48,8 +48,12 @@ impl Lock<'static, Red> {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`]: there are no members, or only two. Two members are on one server or in one cluster, by whatever address. A server did not
-    /// tell who it is, because the user has no right to call `INFO`. The options of the members differ.
+    /// [`ConfigError`]:
+    ///
+    /// - There are no members, or only two.
+    /// - Two members are on one server or in one cluster, by any address.
+    /// - A server did not tell who it is, because the user has no right to call `INFO`.
+    /// - The options of the members differ.
     ///
     /// ```no_run
     /// # use lockkeeper::{LockClient, RedLock};

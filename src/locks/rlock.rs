@@ -5,7 +5,7 @@ use crate::protocol;
 
 /// A reentrant lock: its owner can acquire the lock again while it holds the lock. Redisson's `RLock`.
 ///
-/// Within one process, waiters are granted the lock in the order of their calls. Between processes there is no order; a
+/// Within one client, waiters are granted the lock in the order of their calls. Between clients there is no order; a
 /// [`FairLock`](crate::FairLock) has one.
 ///
 /// In Redis the lock is one hash, from the owner to its hold count. The expiry of the hash is the lease.

@@ -82,7 +82,7 @@ impl Semaphore {
         self.0.name()
     }
 
-    /// Acquires a permit. If all are in use, waits as long as it takes. One round trip.
+    /// Acquires a permit. If all are in use, waits as long as it takes. A free permit costs one round trip.
     ///
     /// # Errors
     ///
@@ -241,7 +241,7 @@ impl Semaphore {
         self.within(permits, WaitLimit::For(wait), Location::caller(), identity)
     }
 
-    /// Acquires a permit, runs `work`, and releases the permit. Returns what `work` returns. One round trip.
+    /// Acquires a permit, runs `work`, and releases the permit. Returns what `work` returns. Two round trips, if a permit is free.
     ///
     /// `work` is dropped when the permit is lost, as in [`LockGuard::finish`].
     ///
@@ -309,10 +309,11 @@ impl Semaphore {
     }
 
     /// Releases a permit, whoever has it, and wakes a waiter. [`inspect`](crate::LockClient::inspect) lists the permits in use. Returns whether the
-    /// permit was in use: false also if a first try released it and its answer was lost. If it was acquired together with others,
+    /// permit was in use. If an answer was lost and the call was repeated, false can be wrong. If it was acquired together with others,
     /// its holder loses all of them at its next renewal, or earlier, and they come back, too. One round trip.
     ///
-    /// This is for repairs by hand. The former holder can work on until it notices: mostly at once, and at the latest at its next renewal or release.
+    /// This is for repairs by hand. The former holder can work on until it notices: at the latest at its next renewal or release, or when a
+    /// [`fixed`](crate::LockOptionsBuilder::fixed) lease ends.
     ///
     /// # Errors
     ///
@@ -320,7 +321,8 @@ impl Semaphore {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, it is unknown whether the call releases the permit, now or later. It never releases another permit.
+    /// If the future is dropped, it is unknown whether the call releases the permit, now or later. It never releases another permit, but
+    /// perhaps from its next holder: a permit that is handed over keeps its id.
     ///
     /// ```no_run
     /// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
@@ -356,9 +358,10 @@ impl Semaphore {
         permits::resize(&self.0, permits)
     }
 
-    /// Deletes the semaphore with all its permits. Returns whether there was one: false also if the answer of a first try was lost. One round trip.
+    /// Deletes the semaphore with all its permits. Returns whether there was one. If an answer was lost and the call was repeated, false can be
+    /// wrong. One round trip.
     ///
-    /// Whoever has a permit notices at the latest at the next renewal or release, and can work on until then, beside the holders of new permits. The
+    /// A holder notices at the latest at its next renewal or release, and can work on until then, at the same time as the holders of new permits. The
     /// number of permits stays on the server after the last release, and this removes it.
     ///
     /// # Errors

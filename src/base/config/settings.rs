@@ -104,18 +104,18 @@ settings! {
         fair_allowance: 6 * SECOND, 100 * MS, MINUTE;
         /// Sets for how long the owners of this client share a lock without asking the server. Default: 5 ms. Up to a second; zero: never.
         ///
-        /// An `RLock` or a `WriteLock` goes straight from one owner to the next. The time begins with the grant. If the last release reached
-        /// other clients, two fifths of it count. Readers join a read hold that is not older than this time; the last one that leaves
-        /// releases it. The waiters of other clients pay: they wait longer by this time and one section.
+        /// An `RLock` or a `WriteLock` goes straight from one owner to the next. The time begins with the grant. If other
+        /// clients wait, only two fifths of this time count (2 ms by default). Readers join a read hold that is not older than this time; the last one that leaves
+        /// releases it. The waiters of other clients pay: they wait longer by this time plus one hold.
         sharing: 5 * MS, Duration::ZERO, SECOND;
         /// Sets how long a waiting writer stops new readers. Default: 1 s. From 10 ms to a minute; zero: it never does.
         ///
         /// A writer that has waited for 20 ms stops new readers for this time. Without such a stop, readers that always overlap starve writers.
         /// The readers pay: a new reader waits, or its `try_lock` returns `None`, until the writer has held the lock or gives up, or the time is
-        /// over. A [`RedLock`](crate::RedLock) stops no readers.
+        /// over. A [`RedLock`](crate::RedLock) stops only those of the member for which it waits.
         ///
         /// The time should be longer than most read holds last: the writer is granted the lock when the last of them is released. If it is not
-        /// granted the lock, new readers are admitted for nine times as long, also if the writer has died.
+        /// granted the lock, new readers are admitted for nine times `writer_turn` after it (9 s), even if the writer has died.
         writer_turn: SECOND, Duration::ZERO, MINUTE;
         /// Sets the time limit of a command, and of a new connection. Default: 1 s. From 10 ms to a minute.
         ///
@@ -153,7 +153,7 @@ settings! {
         connections: usize = 2, 8;
         /// Sets whether the client writes to the server what it holds and waits for. Default: true.
         ///
-        /// The client writes to the server which renewed locks it has held for a second, and which calls have waited for a second. It reports
+        /// The client writes to the server which locks it has held for a second, and which calls have waited for a second. It reports
         /// calls that have waited for a lease, and deadlocks. With false, it does none of this, and
         /// [`recent_waits`](crate::LockClient::recent_waits) is empty. Other clients do not see its
         /// [`held_for`](crate::Holder::held_for) or its waits. Its own [`why`](crate::LockClient::why) shows those of other clients.
