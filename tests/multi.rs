@@ -71,8 +71,10 @@ async fn a_multi_lock_is_lost_with_its_first_lost_member() {
     let mut lock = of(&locks, &["a", "b", "c"]);
     let guard = lock.lock().await.unwrap();
     renewed(&guard).await;
+    let watch = guard.watch();
     scene.server.run::<()>(&["DEL", "b"]);
     soon(guard.ended()).await.unwrap_err();
+    assert!(watch.is_lost() && watch.remaining().is_zero());
     assert!(!lock.is_locked().await.unwrap() && lock.hold_count() == 0);
     assert!(matches!(guard.unlock().await, Err(Error::NotHeld(lost)) if lost.lock.name == "a, b, c"));
     assert!(scene.server.keys().is_empty(), "the other members are released");

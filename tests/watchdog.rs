@@ -1,15 +1,17 @@
 //! Guarantee 7: one watchdog per client renews many locks with few commands, spread over time.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::support::{
-    MS, SECOND, Scene, at_least, connect, eventually, fixed, only_this_is_lost, patient, renewing, soon,
-    timed,
+    MS, SECOND, Scene, at_least, calls_of, connect, eventually, fixed, only_this_is_lost, patient, renewing,
+    soon, timed,
 };
 use lockkeeper::{Error, LockClient, LockGuard, Source};
 use lockkeeper_memory::MemoryServer;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 async fn hold_many(locks: &LockClient, count: usize) -> Vec<LockGuard> {
     let mut acquiring = JoinSet::new();
@@ -172,6 +174,32 @@ async fn a_lock_stays_for_its_minimum_hold_time_although_its_lease_ended_for_the
         assert!(took < lease / 5, "only after {took:?}");
         locks.shutdown().await.unwrap();
     }
+}
+
+/// Guarantee 6. The connection that tells of deleted locks breaks, and a lock is deleted. One command looks at a hundred holds, and the
+/// last command leaves soon.
+#[tokio::test(start_paused = true)]
+async fn after_a_broken_connection_a_client_soon_looks_at_all_its_holds() {
+    let server = MemoryServer::new();
+    let locks = in_memory(&server, 30 * SECOND).await;
+    let mut guards = hold_many(&locks, 1_000).await;
+    sleep(30 * SECOND).await; // all were renewed, so the server tells of each
+    let looks = Arc::new(AtomicUsize::new(0));
+    let (is_look, sent) = (calls_of("rlock/renew.lua"), Arc::clone(&looks));
+    server.observe(move |_, words, _, _| {
+        let words: Vec<_> = words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+        sent.fetch_add(usize::from(is_look(&words)), Ordering::Relaxed);
+    });
+    server.cut();
+    server.execute(&["DEL", "999"]); // the last one in the order of the looks
+    let last = guards.iter().position(|guard| guard.name() == "999").unwrap();
+    let lost = guards.swap_remove(last);
+    timeout(SECOND, lost.ended()).await.expect("it is looked at").unwrap_err();
+    sleep(SECOND).await;
+    let looks = looks.load(Ordering::Relaxed);
+    assert!((10..=20).contains(&looks), "{looks} looks and renewals");
+    release_all(guards).await;
+    locks.shutdown().await.unwrap();
 }
 
 /// Guarantee 7. One key of a batch was replaced by a value of another type. The others are renewed.

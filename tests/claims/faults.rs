@@ -69,6 +69,8 @@ async fn a_claim_whose_lease_ended_before_its_answer_came_is_not_returned() {
     proxy.set(Faults { delay: 60 * MS, ..Faults::default() }); // there and back
     let error = soon(jobs.claim(JOBS)).await.unwrap_err();
     assert!(matches!(error, Error::TimedOut(_)), "{error:?}");
+    let error = soon(locks.rlock("a").with(&fixed(100 * MS)).lock()).await.unwrap_err();
+    assert!(matches!(error, Error::TimedOut(_)), "{error:?}");
     proxy.set(Faults::default());
     drop(claim(&jobs).await.unwrap());
     scene.quiet().await;

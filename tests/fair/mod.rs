@@ -49,6 +49,15 @@ fn java_queues(scene: &Scene) {
     scene.server.run::<()>(&["ZADD", SCORES, &(scene.server.now_ms() + 300_000).to_string(), "java:1"]);
 }
 
+/// Puts sixty Java clients first that are dead. One script removes twenty.
+fn dead_java_is_first(scene: &Scene) {
+    for number in 0..60 {
+        let java = format!("java:{number}");
+        scene.server.run::<()>(&["LPUSH", QUEUE, &java]);
+        scene.server.run::<()>(&["ZADD", SCORES, "1", &java]);
+    }
+}
+
 async fn queued(scene: &Scene, count: usize) {
     eventually(&format!("the queue has {count} waiters"), || queue(scene), |queue| queue.len() == count)
         .await;

@@ -1,7 +1,7 @@
 //! When a waiter keeps its place in the queue, and when it loses it.
 
-use crate::fair::{config, queued, waits};
-use crate::support::{Child, LIMIT, Scene, timed};
+use crate::fair::{KEYS, config, dead_java_is_first, queued, waits};
+use crate::support::{Child, LIMIT, SECOND, Scene, patient, soon, timed, waiter};
 
 /// Guarantee 9. A waiting process is killed or stopped, and its waiters are passed over. Also if the first waiter dies
 /// while the lock is free.
@@ -22,4 +22,25 @@ async fn a_dead_process_is_passed_over() {
     }
     scene.server.run::<()>(&["FLUSHALL"]);
     scene.end(locks).await;
+}
+
+/// Guarantee 9. Nobody overtakes a waiter behind more dead Java clients than one script removes.
+#[tokio::test]
+async fn any_number_of_dead_java_clients_is_passed_over() {
+    // No waiter polls, and a heartbeat comes once in twenty seconds.
+    let config = || patient().safety_poll(3_600 * SECOND).fair_allowance(60 * SECOND);
+    let (scene, locks) = Scene::with_client_of(config()).await;
+    let [second, third] = [scene.client_with(config()).await, scene.client_with(config()).await];
+    dead_java_is_first(&scene);
+    scene.server.script("fair/acquire.lua", &KEYS, &["0-0-0-0-0:1", "60000", "0"]);
+    assert!(!scene.server.run::<bool>(&["EXISTS", "a"]), "it did not see the whole queue");
+    let guard = soon(locks.fair_lock("a").lock()).await.unwrap();
+    let waiting = waiter(second.fair_lock("a"));
+    queued(&scene, 1).await;
+    dead_java_is_first(&scene);
+    scene.server.run::<()>(&["DEL", "a"]); // it is free, and no message tells that
+    assert!(third.fair_lock("a").try_lock().await.unwrap().is_none(), "it is the turn of the waiter");
+    soon(waiting).await.unwrap().unlock().await.unwrap();
+    assert!(guard.unlock().await.is_err());
+    scene.end((locks, second, third)).await;
 }

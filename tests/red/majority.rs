@@ -1,5 +1,8 @@
 //! What counts as a majority, and what it needs.
 
+use std::future::ready;
+
+use futures_util::FutureExt;
 use lockkeeper::{Error, RLock, RedLock, RemainingLease};
 
 use crate::red::{Three, both, lasting, members, red};
@@ -103,6 +106,7 @@ async fn a_release_reports_a_loss_only_without_a_majority() {
     three.others[0].run::<()>(&["DEL", "a"]);
     // Before the release: a majority can be released before that member answers, and then nobody waits for its answer.
     eventually("one loss is reported", losses, |losses| *losses == [0, 1, 0]).await;
+    assert!(guard.run(ready(())).await.is_ok() && guard.ended().now_or_never().is_none());
     guard.unlock().await.unwrap();
     eventually("all members are released", || three.held(), |&held| held == 0).await;
     let guard = three.held_by_all(&mut lock).await;

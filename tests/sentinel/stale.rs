@@ -5,13 +5,15 @@ use lockkeeper_testkit::{Faults, MASTER, Proxy, Sentinels, Server};
 use tokio::time::sleep;
 
 use crate::sentinel::client;
+use crate::support::events::Events;
 use crate::support::{SECOND, eventually, patient, replicated, throughout};
 
 /// Another program's owner can use its id again, as a Java thread does.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_forced_release_does_not_end_a_later_hold_of_the_same_java_thread() {
     const JAVA: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:1";
-    let mut group = Sentinels::start(SECOND);
+    let (mut group, events) = (Sentinels::start(SECOND), Events::default());
+    let _collecting = events.collect();
     let locks = client(&group).await;
     let old = &group.servers[group.master()];
     let java_locks = || {
@@ -25,6 +27,8 @@ async fn a_forced_release_does_not_end_a_later_hold_of_the_same_java_thread() {
     let before = group.lose_master();
     let new = &group.servers[group.switched(before)];
     let guard = locks.rlock("b").lock().await.unwrap();
+    let (to, from) = (new.public_port(), group.servers[before].public_port());
+    events.tell(&format!("is the master server=127.0.0.1:{to} before=127.0.0.1:{from}")).await;
     assert!(new.run::<bool>(&["EXISTS", "b"]), "the client follows");
     let is_held = async || assert!(new.run::<bool>(&["EXISTS", "a"]), "the Java thread holds it");
     throughout(SECOND, is_held).await;

@@ -135,24 +135,45 @@ fn a_holder_hears_soon_that_somebody_waits_however_long_it_was_alone() {
 }
 
 /// Guarantee 3: an attempt without an answer is released at once, and once more when no copy of it can run: `command_timeout`, which is 3 s
-/// here, and a second after its call gave up.
+/// here, and a second after its call gave up. A shutdown waits for that.
 #[test]
 fn an_attempt_is_released_at_once_and_when_no_copy_of_it_can_run() {
-    run(async |scene| {
-        let mut lock = scene.locks.rlock("a");
-        // What is sent now does not arrive, and what is sent over a later connection does.
-        scene.network.set_network(Network {
-            holds_requests: true,
-            holds_existing: true,
-            ..Network::default()
+    for is_shut_down in [false, true] {
+        run(async |scene| {
+            let mut lock = scene.locks.rlock("a");
+            // What is sent now does not arrive, and what is sent over a later connection does.
+            scene.network.set_network(Network {
+                holds_requests: true,
+                holds_existing: true,
+                ..Network::default()
+            });
+            let start = Instant::now();
+            assert!(timeout(50 * MS, lock.try_lock()).await.is_err());
+            if is_shut_down {
+                scene.locks.shutdown().await.expect("all is released");
+            } else {
+                sleep(60 * SECOND).await;
+            }
+            let released = scene.times_of("rlock/release.lua");
+            let times: Vec<_> = released.iter().map(|time| *time - start).collect();
+            let last = *times.last().expect("it is released");
+            assert!(times.len() <= 3 && last > 4 * SECOND && last < 5 * SECOND, "{times:?}");
         });
-        let start = Instant::now();
-        assert!(timeout(50 * MS, lock.try_lock()).await.is_err());
-        sleep(60 * SECOND).await;
-        let released = scene.times_of("rlock/release.lua");
-        let times: Vec<_> = released.iter().map(|time| *time - start).collect();
-        let last = *times.last().expect("it is released");
-        assert!(times.len() <= 3 && last > 4 * SECOND && last < 5 * SECOND, "{times:?}");
+    }
+}
+
+/// Guarantee 12. A guard is dropped during an outage, after which the lease lasts for minutes.
+#[test]
+fn a_dropped_guard_is_released_soon_after_the_server_is_back() {
+    run(async |Scene { network, locks, .. }| {
+        let options = LockOptions::builder().fixed(300 * SECOND).build().expect("valid");
+        let guard = locks.rlock("a").with(&options).lock().await.expect("it is free");
+        refuses(&network);
+        drop(guard);
+        sleep(30 * SECOND).await;
+        network.set_network(Network::default());
+        sleep(2 * SECOND).await;
+        assert_eq!(network.execute(&["EXISTS", "a"]), b":0\r\n");
     });
 }
 

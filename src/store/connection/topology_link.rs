@@ -162,3 +162,17 @@ impl TopologyLink {
         self.is_sharded.store(true, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn each_move_of_a_name_begins_a_generation() {
+        let link = TopologyLink::new(false, false, &Arc::default(), Upkeep::unused());
+        for (before, run, after) in [(0, "a", 0), (0, "b", 1), (1, "b", 1), (1, "c", 2), (1, "c", 1)] {
+            assert_eq!(link.reaches(before, Some(run.into())), after);
+        }
+        assert_eq!((link.generation(), link.reached.get()), (2, 2));
+    }
+}
