@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
-use lockkeeper::{Error, LockClient, LockConfigBuilder, LockGuard, RLock, Result};
+use lockkeeper::{Error, LockClient, LockConfigBuilder, LockGuard, Result};
 use tokio::time::timeout;
 
 use crate::support::events::Events;
+use crate::support::fixture::{Acquire, Fixture};
 use crate::support::{
     Faults, LIMIT, MS, Proxy, SECOND, Scene, calls_of, connect, eventually, lua, patient, poll_until, soon,
     timed,
@@ -109,28 +110,50 @@ async fn an_error_of_one_call_is_none_of_the_others() {
     scene.end((locks, proxy)).await;
 }
 
-/// Guarantee 1. Of the locks of a full command, another process holds each second one.
-#[tokio::test]
-async fn each_call_of_a_full_command_gets_its_own_answer() {
-    let scene = Scene::start();
-    let (locks, beside) = (scene.client_with(on_one_connection()).await, scene.client().await);
-    warm(&locks).await;
-    let names = names(ALONE + MOST);
+/// Guarantee 1. Of the locks of a full command, another process holds each second one. `most`: the calls in it.
+async fn each_call_gets_its_own_answer<F: Fixture>(most: usize) {
+    let (scene, proxy, locks) = Scene::behind_proxy(on_one_connection()).await;
+    let beside = scene.client().await;
+    let names = names(ALONE + most);
+    let mut handles: Vec<_> = names.iter().map(|name| F::lock(&locks, name)).collect();
+    let mut attempt = async || soon(join_all(handles.iter_mut().map(Acquire::try_lock))).await;
+    drop(attempt().await); // the server knows the scripts in all forms
+    scene.quiet().await;
     let mut theirs = Vec::new();
     for name in names.iter().skip(1).step_by(2) {
-        theirs.push(beside.rlock(name.as_str()).lock().await.unwrap());
+        theirs.push(F::rival(&beside, name).lock().await.unwrap());
     }
-    let mut handles: Vec<_> = names.iter().map(|name| locks.rlock(name.as_str())).collect();
-    let ours = soon(join_all(handles.iter_mut().map(RLock::try_lock))).await;
+    let acquires = counted(&proxy, F::ACQUIRE);
+    let ours = attempt().await;
+    assert_eq!(read(&acquires)[1], ALONE + 1, "commands");
     for (number, (name, guard)) in names.iter().zip(ours).enumerate() {
         let guard = guard.unwrap();
         assert_eq!(guard.is_some(), number % 2 == 0, "{name}");
         if let Some(guard) = guard {
-            assert_eq!(scene.server.run::<Vec<String>>(&["HKEYS", name]), [guard.owner_id()]);
+            assert!(scene.server.run::<bool>(&["HEXISTS", name, &guard.owner_id()]));
             guard.unlock().await.unwrap();
         }
     }
-    scene.end((handles, theirs, locks, beside)).await;
+    scene.end((handles, theirs, locks, beside, proxy)).await;
+}
+
+macro_rules! full_commands {
+    ($($kind:ident: $fixture:ty, $most:literal;)*) => {
+        mod a_full_command_of {
+            $(#[tokio::test]
+            async fn $kind() {
+                super::each_call_gets_its_own_answer::<$fixture>($most).await;
+            })*
+        }
+    };
+}
+
+full_commands! {
+    rlock: crate::support::fixture::RLocks, 64;
+    fair: crate::support::fixture::FairLocks, 64;
+    fenced: crate::support::fixture::FencedLocks, 64;
+    read: crate::support::fixture::ReadLocks, 48;
+    write: crate::support::fixture::WriteLocks, 64;
 }
 
 /// More calls than fit in two writes reach the server before it answers one.
