@@ -3,15 +3,14 @@
 //! A test cannot change the DNS of its host. A proxy takes the place of the name: open connections stay with the server to which they
 //! led when they were made, and new ones lead to the server that the name means by then. A client cannot tell the difference.
 
-use futures_util::FutureExt;
 use futures_util::future::join_all;
 use lockkeeper::{Error, LockClient, LockConfigBuilder, LockGuard};
 use redis::Value;
 use tokio::task::JoinHandle;
 
 use crate::support::{
-    Commands, Faults, Proxy, SECOND, connect, eventually, listens, nothing_is_left, patient, poll_until,
-    renewed, replicated, soon, timed, waiter, woken_by_message,
+    Commands, Proxy, SECOND, connect, eventually, listens, nothing_is_left, patient, renewed, replicated,
+    soon, timed, waiter, woken_by_message,
 };
 use lockkeeper_testkit::Server;
 
@@ -208,36 +207,6 @@ async fn one_lost_connection_leads_the_others_away_from_an_old_master() {
     woken_by_message(waiting).await.unlock().await.unwrap();
     drop(guards);
     scene.end([locks, beside]).await;
-}
-
-/// The old master does not answer, so calls wait to be sent to it. When a later connection leads elsewhere, they go there.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_waits_on_an_old_connection_is_sent_to_the_new_master() {
-    const WRITES: usize = 1 + 8; // one call that is sent alone, and the writes of the sender
-    let scene = Scene::with_stranger().await;
-    let locks = connect(scene.name.url(), patient().connections(1)).await;
-    let of_commands = connected(&scene.old, 1).await.swap_remove(0);
-    let guard = locks.rlock("held").lock().await.unwrap();
-    renewed(&guard).await; // the connection for renewals is open
-    scene.name.set_existing(Faults::replies_held());
-    let mut handles: Vec<_> = (0..=WRITES).map(|number| locks.rlock(format!("{number}"))).collect();
-    let mut calls: Vec<_> = handles.iter_mut().map(|lock| Box::pin(lock.try_lock())).collect();
-    let mut waiting = calls.pop().unwrap();
-    for call in &mut calls {
-        let sent = scene.old.calls("evalsha");
-        poll_until(call, || scene.old.calls("evalsha") > sent).await;
-    }
-    assert!(waiting.as_mut().now_or_never().is_none());
-    scene.move_name();
-    let others = connections(&scene.old).into_iter().filter(|id| *id != of_commands);
-    others.for_each(|id| scene.old.run(&["CLIENT", "KILL", "ID", &id]));
-    let (taken, waited) = timed(waiting).await;
-    assert!(waited < 5 * SECOND, "it waited for the time limit of a command: {waited:?}");
-    taken.unwrap().unwrap().unlock().await.unwrap();
-    assert!(!scene.old.run::<bool>(&["EXISTS", "9"]));
-    drop((calls, guard));
-    drop(handles);
-    scene.end([locks]).await;
 }
 
 /// A connection that is made for the first time is enough as well.

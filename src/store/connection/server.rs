@@ -272,13 +272,10 @@ impl Server {
     }
 
     /// Locks the state of a connection. Closes a connection of an earlier generation: perhaps it leads to another server than the later
-    /// ones.
+    /// ones. What was entered for it is still sent there, like what is in flight: mostly it leads to the same server, and these calls do not fail.
     fn state(&self, index: ConnectionIndex) -> MutexGuard<'_, State> {
         let mut state = lock(&self.connections[self.count.position(index)]);
-        if let State::Open(open) = &*state
-            && open.generation != self.link.generation()
-        {
-            open.outbox.close("others of its client were replaced");
+        if matches!(&*state, State::Open(open) if open.generation != self.link.generation()) {
             *state = State::Closed(None);
         }
         state
