@@ -55,7 +55,8 @@ end
 
 local own_record = redis.call('hget', records, owner)
 local first, is_cut
-if own_record or not is_free or redis.call('exists', queue) == 1 then
+-- If the list was lost, this waiter perhaps still has a ticket, which has to end with the grant.
+if own_record or not is_free or redis.call('exists', queue, tickets) > 0 then
   if own_record then
     -- This comes before dead waiters are removed: this waiter is alive, however late its record is.
     redis.call('hset', records, owner, new_record(now, allowance_ms, java_before(own_record)))

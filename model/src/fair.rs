@@ -155,7 +155,9 @@ impl Run<'_> {
             let record = self.record(allowance, own.java_before);
             self.state.queue.records.value.insert(owner, record);
         }
-        let looks = own_record.is_some() || !is_free || !self.state.queue.list.value.is_empty();
+        let Queue { list, tickets, .. } = &self.state.queue;
+        let is_empty = list.value.is_empty() && tickets.value.is_empty();
+        let looks = own_record.is_some() || !is_free || !is_empty;
         let mut first = if looks { self.head() } else { None };
         if first != Some(owner) && !self.state.queue.tickets.value.contains_key(&owner) {
             own_record = None;

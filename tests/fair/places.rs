@@ -24,6 +24,23 @@ async fn a_dead_process_is_passed_over() {
     scene.end(locks).await;
 }
 
+/// Guarantee 9. A failover lost the list of the waiters and their records. One of them is granted the lock, and leaves no place that blocks
+/// the queue.
+#[tokio::test]
+async fn a_grant_ends_the_place_of_its_owner_although_the_list_was_lost() {
+    let (scene, locks) = Scene::with_client().await;
+    let attempts = |owner| drop(scene.server.script("fair/acquire.lua", &KEYS, &[owner, "60000", "60000"]));
+    attempts("0-0-0-0-0:1");
+    attempts("0-0-0-0-0:2");
+    queued(&scene, 1).await;
+    scene.server.run::<()>(&["DEL", "a", KEYS[1], KEYS[3]]);
+    attempts("0-0-0-0-0:2");
+    assert_eq!(scene.server.run::<Vec<String>>(&["HKEYS", "a"]), ["0-0-0-0-0:2"]);
+    scene.server.run::<()>(&["DEL", "a"]);
+    soon(locks.fair_lock("a").lock()).await.unwrap().unlock().await.unwrap();
+    scene.end(locks).await;
+}
+
 /// Guarantee 9. Nobody overtakes a waiter behind more dead Java clients than one script removes.
 #[tokio::test]
 async fn any_number_of_dead_java_clients_is_passed_over() {
