@@ -589,6 +589,7 @@ mod tests {
             ),
             (Fault::RenewalCreates, "lock", "a renewal revives nothing"),
             (Fault::TokenRepeats, "fenced", "tokens grow"),
+            (Fault::TokenRepeats, "claim", "tokens grow"),
             (Fault::WriterBesideReader, "reader", "at most one holder, readers or one writer"),
         ] {
             assert!(notices(fault, name, property), "{fault:?}");

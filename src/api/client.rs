@@ -218,7 +218,7 @@ impl LockClient {
     }
 
     /// Releases the holds or permits of these holders, as [`inspect`](Self::inspect) found them, of a lock of any type, and wakes the
-    /// waiters. Returns whether one of the holders was still there. One round trip to find them, and one for each holder.
+    /// waiters. Returns whether one of the holders was still there. One round trip to find them, and one or two for each holder.
     ///
     /// To release only some, remove the others from [`LockInfo::holders`]. An owner that acquired the lock later keeps it. There are two
     /// exceptions, because the server cannot tell them from the holder that `inspect` found: a thread of Java that acquired the lock again, and an owner that
@@ -307,7 +307,7 @@ impl LockClient {
     }
 
     /// Lists the holds that clients report, sorted by the name of the lock. Reads one key of each client, so it is fast even if the server has very
-    /// many keys. Only if this user has no right to `CLIENT LIST`, it looks for these keys among all.
+    /// many keys. Only if this user has no right to `CLIENT LIST`, or the server does not know the name of this client, it looks for these keys among all.
     ///
     /// It shows only clients that are connected and have the `name_prefix` of this one. It misses what [`Holder::held_for`](crate::Holder::held_for)
     /// misses, and a hold can have ended up to a second ago. [`list`](Self::list) finds all.
@@ -422,7 +422,7 @@ impl LockClient {
         Ok(info(&self.engine).await?.into_iter().map(facts).collect())
     }
 
-    /// Ends the client and all its clones. Waits for the answer to one release of each lock that is left.
+    /// Ends the client and all its clones. Waits until everything that was dropped is released.
     ///
     /// Nothing can be acquired any more, and waiting calls return [`Closed`](crate::Error::Closed). Everything that was dropped,
     /// and everything that those calls leave behind, is released before `shutdown` returns.

@@ -109,7 +109,8 @@ impl Candidate {
         }
     }
 
-    /// Campaigns, and runs `work` for as long as this candidate leads. Four commands for each term, and its renewals.
+    /// Campaigns, and runs `work` for as long as this candidate leads. Four commands for each term, more
+    /// with an announcement, and its renewals.
     ///
     /// - When the leadership is lost, `work` is dropped, and the candidate campaigns again. If it is elected again, it calls `work`
     ///   for the new term. A candidate that [steps down](CandidateHandle::step_down) does the same.

@@ -160,7 +160,7 @@ impl<T> LockGuard<T> {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future also releases the lock, in the background. A future that was never polled keeps the lock. One that
+    /// Dropping the future also releases the lock, in the background. While a future exists that was never polled, it keeps the lock. One that
     /// is not polled to its end notices no fault: then a shutdown releases the lock, or its lease ends.
     ///
     /// ```no_run

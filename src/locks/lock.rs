@@ -184,7 +184,8 @@ impl<K: BaseLock> Lock<'_, K> {
     ///
     /// This call, or a call in front of it in the client's wait queue, asks the server at least once. If there is no answer,
     /// this call takes up to `command_timeout`, even if `wait` is shorter, and the time for which
-    /// [`sync_replicas`](crate::LockConfigBuilder::sync_replicas) waits. To leave the line can take half a `command_timeout` more.
+    /// [`sync_replicas`](crate::LockConfigBuilder::sync_replicas) waits. Leaving the wait queue can take half a
+    /// `command_timeout` more.
     ///
     /// # Errors
     ///
@@ -331,7 +332,8 @@ impl<K: BaseLock> Lock<'_, K> {
     }
 
     /// Releases the lock, whoever holds it, and wakes a waiter. For a side of a read-write lock: releases all holds of this
-    /// side. Returns whether the lock was held: of several members, whether any was. At least two round trips.
+    /// side. Returns whether the lock was held: of several members, whether any was. At least two round trips,
+    /// or one if the lock is free.
     ///
     /// This is for repairs by hand. The former holder can work on until it notices: mostly at once, and at the latest at its next
     /// renewal or release, or when a [`fixed`](crate::LockOptionsBuilder::fixed) lease ends.

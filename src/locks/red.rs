@@ -14,7 +14,8 @@ use crate::protocol::LockType;
 ///
 /// One of three servers can fail, or two of five: acquiring, renewing and releasing continue at the pace of the others. The guard
 /// is lost when it can no longer be proven that a majority is held. [`is_locked`](Lock::is_locked) and
-/// [`remaining_lease`](Lock::remaining_lease) say what is true of a majority. [`force_unlock`](Lock::force_unlock) releases the members that answer. Otherwise a `RedLock` is like a
+/// [`remaining_lease`](Lock::remaining_lease) say what is true of a majority. [`force_unlock`](Lock::force_unlock) releases the members that answer
+/// in time, and fails if these are no majority. Otherwise a `RedLock` is like a
 /// [`MultiLock`](crate::MultiLock). Each client has to reach its server when the client is made.
 ///
 /// # A majority does not survive data loss

@@ -382,8 +382,7 @@ impl Store {
         if is_moving && self.is_sharded() {
             let tell =
                 async { connection.server()?.ask(cmd("SPUBLISH").arg(&**channel).arg(RELEASED)).await };
-            // The lock is released already, so this fault does not make the release fail. A waiter that is not told
-            // looks again by itself.
+            // This fault does not make the release fail. A waiter that is not told looks again by itself.
             if let Err(fault) = tell.await {
                 tracing::warn!(channel = &**channel, %fault, "waiters were not told of a release in a slot that moves");
             }

@@ -70,7 +70,7 @@ pub async fn what_a_hold_costs<F: Subject>() {
     });
     let config = patient().diagnosis(false).build().unwrap();
     let locks = LockClient::connect_with(Source::stream(server.connector()), config).await.unwrap();
-    let renewals = 11..=14 * F::COMMANDS; // one for each lock
+    let renewals = 11..=14 * F::COMMANDS; // one for all locks, or one for each
     let of_fixed = if F::IS_SHARED { renewals.clone() } else { 0..=0 };
     for (mut lock, expected) in
         [(F::lock(&locks, "a"), renewals), (F::leased(&locks, "a", 300 * SECOND), of_fixed)]

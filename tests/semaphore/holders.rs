@@ -7,8 +7,8 @@ use lockkeeper::{Error, PermitId};
 
 use super::{end, is_whole};
 use crate::support::events::Events;
-use crate::support::{LIMIT, MS, Scene, calls_of, fixed, patient, soon};
-use tokio::time::{Instant, sleep};
+use crate::support::{Scene, calls_of, patient, soon};
+use redis::Value;
 
 /// The server has many permits: all are listed, part by part.
 #[tokio::test]
@@ -84,19 +84,19 @@ async fn what_cannot_be_acquired_is_a_typed_error() {
 #[tokio::test]
 async fn three_hundred_permits_of_a_dead_process_come_back_together() {
     let (scene, locks) = Scene::with_client().await;
-    let semaphore = locks.semaphore("a", 300);
-    locks.semaphore("a", 300).with(&fixed(50 * MS)).acquire_many(300).await.unwrap().leak();
-    let available = async || semaphore.available_permits().await.unwrap();
-    let start = Instant::now();
-    while available().await == 0 {
-        assert!(start.elapsed() < LIMIT, "they do not come back");
-        sleep(10 * MS).await;
-    }
-    assert_eq!(available().await, 300);
-    let all = semaphore.try_acquire_many(300).await.unwrap().expect("all leases have ended");
-    all.unlock().await.unwrap();
-    is_whole(&scene, &semaphore, 300).await;
-    drop(semaphore);
+    let (keys, id) = (["a", "{a}:timeout"], |number| format!("{number:016}"));
+    scene.server.run::<()>(&["SET", "a", "0"]);
+    let dead: Vec<_> = (0..300).map(|number| ["1".to_owned(), id(number)]).collect();
+    scene.server.run_many(&["ZADD", keys[1]], &dead);
+    let counts = |reply: Value| redis::from_redis_value::<[u32; 2]>(reply).unwrap();
+    assert_eq!(counts(scene.server.script("semaphore/state.lua", &keys, &["300"])), [300, 300]);
+    let all: String = (300..600).map(id).collect();
+    let arguments = [&all, "300", "60000", "channel"];
+    assert_eq!(counts(scene.server.script("semaphore/acquire.lua", &keys, &arguments)), [0, 300]);
+    // What another program set stays.
+    scene.server.run::<()>(&["PEXPIRE", "a", "60000"]);
+    scene.server.script("semaphore/resize.lua", &keys, &["700", "channel"]);
+    assert!(scene.server.run::<i64>(&["PTTL", "a"]) > 0);
     end(scene, [locks]).await;
 }
 
@@ -128,11 +128,9 @@ async fn another_total_on_the_server_counts_and_is_reported_once() {
         locks.semaphore("a", 2).acquire_many(5).await.unwrap().unlock().await.unwrap();
     }
     assert_eq!(reports(), 2);
-    // A handle that resizes knows the number, also when the server lost it. What another program set stays.
+    // A handle that resizes knows the number, also when the server lost it.
     let semaphore = locks.semaphore("a", 2);
-    scene.server.run::<()>(&["PEXPIRE", "a", "60000"]);
     semaphore.resize(7).await.unwrap();
-    assert!(scene.server.run::<i64>(&["PTTL", "a"]) > 0);
     semaphore.acquire().await.unwrap().unlock().await.unwrap();
     scene.server.run::<()>(&["DEL", "a"]);
     semaphore.acquire().await.unwrap().unlock().await.unwrap();

@@ -836,7 +836,7 @@ pub(super) mod tests {
             state.is_owed(NOW)
         };
         assert!(!ends(|state| confirms(state, NOW, SAME, SAME)) && ends(State::closes));
-        assert!(ends(|state| confirms(state, NOW, SWITCHED, SWITCHED)));
+        assert!(ends(|state| assert!(lingering::begins(state, SWITCHED, NOW).is_none())));
         assert!(ends(|state| confirms(state, NOW, SAME, SWITCHED)));
     }
 

@@ -333,6 +333,7 @@ impl Oracle {
         let late = match self.plan.kind {
             // A majority is enough: the command to another server perhaps comes later.
             Kind::Red => self.plan.command_timeout,
+            Kind::Semaphore => Duration::ZERO,
             // A re-entry, an inner release and a reader's restored lease ask for the time that is left when the command is sent.
             _ => UNDER_WAY,
         };
