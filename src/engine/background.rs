@@ -158,6 +158,13 @@ mod tests {
     use super::*;
 
     #[tokio::test]
+    async fn a_job_that_panics_has_ended() {
+        let background = Background::start();
+        background.run(async { panic!("on purpose") });
+        timeout(Duration::from_secs(10), background.drain()).await.expect("nothing is left").unwrap();
+    }
+
+    #[tokio::test]
     async fn a_server_has_a_thousand_turns_of_its_own() {
         let background = Background::start();
         let turn = |server: &str| unconstrained(background.turn(&Arc::from(server))).now_or_never();

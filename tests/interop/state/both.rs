@@ -90,8 +90,8 @@ async fn reading_beside_writing_leaves_the_same_state() {
     }
     drop((java_ear, rust_ear, both, locks));
     java.end(&java_scene).await;
-    java_scene.end().await;
-    rust_scene.end().await;
+    java_scene.end(()).await;
+    rust_scene.end(()).await;
 }
 
 /// Guarantee 4. The differences in the last table of `lua/README.md` that concern a reader's own keys, or both locks
@@ -154,6 +154,6 @@ async fn the_differences_of_a_read_write_lock_are_the_listed_ones() {
     delete_what_java_leaves(&java_scene);
     drop((outer, inner, owner, both, locks));
     java.end(&java_scene).await;
-    java_scene.end().await;
-    rust_scene.end().await;
+    java_scene.end(()).await;
+    rust_scene.end(()).await;
 }

@@ -84,8 +84,8 @@ pub async fn the_same_operations_leave_the_same_state<R: Row>() {
     }
     drop((java_ear, rust_ear, by_java, by_rust, locks));
     java.end(&java_scene).await;
-    java_scene.end().await;
-    rust_scene.end().await;
+    java_scene.end(()).await;
+    rust_scene.end(()).await;
 }
 
 /// Guarantee 4. The differences in the last table of `lua/README.md`, as far as they are visible.
@@ -131,8 +131,8 @@ pub async fn the_differences_are_the_listed_ones<R: Row>() {
     assert!(owners[0] == owners[1] && owners[2] != owners[3], "{owners:?}");
     drop((by_java, by_rust, locks));
     java.end(&java_scene).await;
-    java_scene.end().await;
-    rust_scene.end().await;
+    java_scene.end(()).await;
+    rust_scene.end(()).await;
 }
 
 /// Guarantee 4. A renewal finds a lease that is longer than its own.
