@@ -9,7 +9,7 @@ use crate::support::{
     soon, timed,
 };
 use lockkeeper::{Error, LockClient, LockGuard, Source};
-use lockkeeper_memory::MemoryServer;
+use lockkeeper_memory::{MemoryServer, Network};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -174,6 +174,30 @@ async fn a_lock_stays_for_its_minimum_hold_time_although_its_lease_ended_for_the
         assert!(took < lease / 5, "only after {took:?}");
         locks.shutdown().await.unwrap();
     }
+}
+
+/// Guarantee 6. The server has run the first looks at two holds, and loses its locks before the client has an answer. What it tells of that
+/// comes right after the answers.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_gone_right_after_the_first_look_is_told_at_once() {
+    let server = MemoryServer::new();
+    let locks = in_memory(&server, 300 * SECOND).await;
+    let hold = async |name: &str| {
+        let reads = locks.read_write_lock(format!("{name} read")).into_read().lock().await.unwrap();
+        (locks.rlock(name).lock().await.unwrap(), reads)
+    };
+    let before = hold("before").await;
+    sleep(2 * SECOND).await; // the connection for renewals is open, and the server knows the scripts
+    let (one, two) = hold("after").await;
+    server.set_network(Network { holds_replies: true, ..Network::default() });
+    sleep(2 * SECOND).await; // it looks
+    server.execute(&["FLUSHALL"]);
+    server.set_network(Network::default());
+    for told in [timeout(SECOND, one.ended()).await, timeout(SECOND, two.ended()).await] {
+        told.expect("it is told").unwrap_err();
+    }
+    drop((before, one, two));
+    locks.shutdown().await.unwrap();
 }
 
 /// Guarantee 6. The connection that tells of deleted locks breaks, and a lock is deleted. One command looks at a hundred holds, and the

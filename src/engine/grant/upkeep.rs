@@ -52,12 +52,13 @@ impl Grant {
     /// Begins a renewal that is due. Returns the lease to ask for. Zero: the server changes the lease only if another
     /// client shortened it. `None`: there is nothing to renew.
     pub(crate) fn begin_renewal(self: &Arc<Self>, key: Key, now: Moment) -> Option<Duration> {
-        let rules = self.rules();
-        let begin = |Shell { state, renewal, renewing, .. }: &mut Shell| {
+        let (rules, engine) = (self.rules(), &self.lock.engine);
+        let begin = |Shell { state, renewal, renewing, tracked, .. }: &mut Shell| {
             if !renewal.begin(key) {
                 return None;
             }
-            if !self.lock.engine.store.tells_changes() {
+            let tells_changes = engine.store.tells_changes();
+            if !tells_changes {
                 state.lease.look.due = None;
             }
             state.forgets_ended(now);
@@ -65,7 +66,15 @@ impl Grant {
             let lease = state.lease.begins(&wanted, key.0, now, rules);
             if lease.is_none() {
                 renewal.end();
-            } else if let Some(first) = state.first() {
+                return None;
+            }
+            // Before the command leaves: what the server tells right after its answer can be handled before the answer.
+            if tells_changes && tracked.is_none() {
+                let key = self.lock.protocol.tracked_key(self.holder());
+                engine.tracked.add(Arc::clone(&key), self);
+                *tracked = Some(key);
+            }
+            if let Some(first) = state.first() {
                 renewing.begins(&first.metrics, key.0);
             }
             lease
@@ -123,18 +132,13 @@ impl Grant {
 
     /// Records that the renewal sent at `sent` for this lease succeeded. It made the lease longer, even if a hold has ended meanwhile.
     pub(crate) fn renewed(self: &Arc<Self>, sent: Moment, lease: Duration, now: Moment) {
-        let (rules, engine) = (self.rules(), &self.lock.engine);
-        self.renewal_ends(now, |Shell { state, tracked, .. }| {
+        let rules = self.rules();
+        self.renewal_ends(now, |Shell { state, .. }| {
             state.forgets_ended(now);
             let wanted = state.wanted(now, rules);
             let is_renewal = state.lease.found(&wanted, lease, (sent, now), rules);
             if !lease.is_zero() {
                 state.keeps_lease(lease, sent, now);
-            }
-            if tracked.is_none() && engine.store.tells_changes() {
-                let key = self.lock.protocol.tracked_key(self.holder());
-                engine.tracked.add(Arc::clone(&key), self);
-                *tracked = Some(key);
             }
             is_renewal.then_some(Renewed::Ok)
         });
