@@ -296,7 +296,7 @@ async fn what_a_call_was_granted_that_nobody_polls_ends_with_its_lease() {
     scene.end((both, ours, theirs, proxy, rival)).await;
 }
 
-/// Guarantee 6. A call re-enters `a`, which is deleted before `b` answers: the call acquires it anew.
+/// Guarantee 6. A call re-enters `a`, which is deleted before `b` answers: the call acquires it again.
 #[tokio::test]
 async fn a_re_entry_that_is_lost_before_the_others_answer_does_not_count() {
     let scene = Scene::start();

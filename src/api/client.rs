@@ -307,7 +307,7 @@ impl LockClient {
     }
 
     /// Lists the holds that clients report, sorted by the name of the lock. Reads one key of each client, so it is fast even if the server has very
-    /// many keys. Only if this user has no right to `CLIENT LIST`, or the server does not know the name of this client, it looks for these keys among all.
+    /// many keys. If this user has no right to `CLIENT LIST`, or the server does not know the name of this client, it has to look through all keys.
     ///
     /// It shows only clients that are connected and have the `name_prefix` of this one. It misses what [`Holder::held_for`](crate::Holder::held_for)
     /// misses, and a hold can have ended up to a second ago. [`list`](Self::list) finds all.
@@ -435,7 +435,7 @@ impl LockClient {
     /// # Errors
     ///
     /// The fault that prevented a release, or [`TimedOut`](crate::Error::TimedOut) if no release was answered for
-    /// `retry_timeout`, and at least for two `command_timeout` and for `command_timeout` and two seconds. The
+    /// `retry_timeout`, and at least for twice `command_timeout`, or `command_timeout` and two seconds if that is longer. The
     /// error names one of the locks that are left. Their releases continue in the background while the runtime lives, and each further
     /// `shutdown` asks the server again. What is not released ends with its lease.
     /// [`RuntimeGone`](crate::Error::RuntimeGone): nobody can release anything any more.

@@ -134,8 +134,9 @@ pub struct Holder {
     /// user has no right to `CLIENT LIST`.
     pub is_connected: Option<bool>,
     /// For how long the owner has held the lock. `None`: its client does not tell that. A client of lockkeeper tells it of a hold that is
-    /// older than a second, within two seconds, and of about the 500 oldest, with the calls that wait. It does not for a permit, for a hold with a
-    /// fixed lease without `+client|tracking`, and with [`diagnosis`](crate::LockConfigBuilder::diagnosis) switched off. Redisson never does.
+    /// older than a second, within two seconds. It tells of about 500 holds and calls that wait, the oldest first. It does not tell of a permit,
+    /// of a hold with a fixed lease without `+client|tracking`, or of anything with [`diagnosis`](crate::LockConfigBuilder::diagnosis) switched
+    /// off. Redisson never does.
     /// Only clients with the same [`name_prefix`](crate::LockConfigBuilder::name_prefix) are asked.
     #[serde(rename = "held_for_ms", with = "millis")]
     pub held_for: Option<Duration>,

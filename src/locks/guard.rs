@@ -254,8 +254,8 @@ impl<T> LockGuard<T> {
     /// Waits until another owner waits for the lock, so that long work can end early. The owner can be in another process, also one of
     /// Redisson. The future also completes when the hold has ended.
     ///
-    /// This is a hint: nothing happens to the hold. From its first poll until it is dropped, it asks the server four times a second, with one command
-    /// for each lock. Waiting owners send nothing more because of it. Owners that only try, such as those of
+    /// This is a hint: nothing happens to the hold. From its first poll until it is dropped, it sends one command for each lock
+    /// four times a second. Waiting owners send nothing more because of it. Owners that only try, such as those of
     /// [`Claims`](crate::Claims), do not wait. If the server does not answer, or its user has no right to `PUBSUB NUMSUB`, nobody is seen.
     /// A fair lock needs only the rights that it has anyway.
     ///

@@ -102,7 +102,7 @@ settings! {
         /// Heartbeats are sent after each third of this time. The waiters of a process that died delay the waiters behind them for
         /// 4/3 of this time.
         fair_allowance: 6 * SECOND, 100 * MS, MINUTE;
-        /// Sets for how long the owners of this client share a lock without asking the server. Default: 5 ms. Up to a second; zero: never.
+        /// Sets for how long the owners of this client share a lock without a command. Default: 5 ms. Up to a second; zero: never.
         ///
         /// An `RLock` or a `WriteLock` goes straight from one owner to the next. The time begins with the grant. If other
         /// clients wait, only two fifths of this time count (2 ms by default). Readers join a read hold that is not older than this time; the last one that leaves
